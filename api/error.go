@@ -1,0 +1,68 @@
+package api
+
+import "net/http"
+
+// Error is what leaves Berm when something is refused or fails: what, why, and
+// what to do next.
+type Error struct {
+	Code      string `json:"code"`  // noun.reason, from the table below
+	Message   string `json:"error"` // what failed and why
+	Hint      string `json:"hint"`  // what to do next; a command where there is one
+	RequestID string `json:"request_id,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// The error codes, with the HTTP status of each.
+const (
+	CodeBadRequest         = "request.invalid"
+	CodeUnknownIsolation   = "isolation.unknown"
+	CodeRungUnavailable    = "isolation.unavailable"
+	CodeCapUnenforceable   = "limit.unenforceable"
+	CodeLimitInvalid       = "limit.invalid"
+	CodeTemplateNotFound   = "template.not-found"
+	CodeTemplateInvalid    = "template.invalid"
+	CodeTemplateTooLarge   = "template.too-large"
+	CodeInterpreterMissing = "interpreter.missing"
+	CodeSandboxNotFound    = "sandbox.not-found"
+	CodeSandboxEnded       = "sandbox.ended"
+	CodeFileNotFound       = "file.not-found"
+	CodeFileRefused        = "file.refused"
+	CodeGuestProtocol      = "guest.protocol"
+	CodeHostFailure        = "host.failure"
+)
+
+var statuses = map[string]int{
+	CodeBadRequest:         http.StatusBadRequest,
+	CodeUnknownIsolation:   http.StatusBadRequest,
+	CodeRungUnavailable:    http.StatusUnprocessableEntity,
+	CodeCapUnenforceable:   http.StatusUnprocessableEntity,
+	CodeLimitInvalid:       http.StatusBadRequest,
+	CodeTemplateNotFound:   http.StatusNotFound,
+	CodeTemplateInvalid:    http.StatusUnprocessableEntity,
+	CodeTemplateTooLarge:   http.StatusUnprocessableEntity,
+	CodeInterpreterMissing: http.StatusUnprocessableEntity,
+	CodeSandboxNotFound:    http.StatusNotFound,
+	CodeSandboxEnded:       http.StatusGone,
+	CodeFileNotFound:       http.StatusNotFound,
+	CodeFileRefused:        http.StatusForbidden,
+	CodeGuestProtocol:      http.StatusBadGateway,
+	CodeHostFailure:        http.StatusInternalServerError,
+}
+
+// Status is the HTTP status of a code; an unknown code is a host failure.
+func Status(code string) int {
+	if s, ok := statuses[code]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// Codes lists every error code.
+func Codes() []string {
+	out := make([]string, 0, len(statuses))
+	for c := range statuses {
+		out = append(out, c)
+	}
+	return out
+}

@@ -1,0 +1,3 @@
+module github.com/bermhq/berm
+
+go 1.26

@@ -1,0 +1,93 @@
+// Package backend says what it takes to be a place where a sandbox runs. Each
+// isolation kind (rung) implements Backend; the engine knows nothing else of
+// it. A backend opens no route to anywhere by itself and knows no policy: what
+// may leave a sandbox arrives in the Spec, and in this version nothing does.
+package backend
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/bermhq/berm/api"
+)
+
+// ErrGone is returned by Attach for an instance that has ended.
+var ErrGone = errors.New("instance is gone")
+
+// Info is constant data about a backend.
+type Info struct {
+	Name     string // the rung: "gvisor", ...
+	Boundary string // the boundary class: "user-kernel", ...
+}
+
+// Spec is everything that one instance is made of. Nothing reaches the guest
+// that is not named here.
+type Spec struct {
+	ID       string // sandbox id, ^[a-z0-9]{24,40}$; also the name of its host resources
+	Image    string // name of a root image in the template store
+	Hostname string
+	Limits   api.Limits // defaults filled in; api.Unlimited where the caller said so
+	Deadline time.Time  // the instance is killed by the host at this time; zero: never
+}
+
+// Handle finds a running instance again after a restart of the engine.
+type Handle struct {
+	Backend string `json:"backend"`
+	ID      string `json:"id"`
+}
+
+// Exit is how an instance ended, as the host saw it.
+type Exit struct {
+	Cause string // "", or api.CapMemory, api.CapProcesses: the outer wall that ended it; or "stopped", "deadline"
+	Code  int    // exit status or 128+signal of the outermost process
+}
+
+// Usage is what an instance took, from outside.
+type Usage struct {
+	CPU         time.Duration
+	MemoryBytes int64 // now, without reclaimable page cache
+	MemoryPeak  int64
+	Tasks       int64 // host tasks now
+	DiskBytes   int64 // allocated by the writable layer now
+	OOMKills    int64 // times the host's memory cap killed
+	TaskFails   int64 // times the host's task cap refused a fork
+}
+
+// A Backend starts instances of one isolation kind. It is safe for concurrent
+// use. Start either returns a running instance or leaves no trace.
+type Backend interface {
+	Info() Info
+	// Check says whether this host can run it; an *api.Error says what to enable.
+	Check(ctx context.Context) error
+	Start(ctx context.Context, s Spec) (Instance, error)
+	// Attach finds an instance that Start made, also from another process.
+	// It returns ErrGone if the instance has ended.
+	Attach(ctx context.Context, h Handle) (Instance, error)
+}
+
+// An Instance is one running sandbox.
+type Instance interface {
+	Handle() Handle
+	// Agent returns the byte stream to the guest agent. Bytes on it are hostile.
+	// The stream is one per instance: a second call gets it only after the
+	// first connection was closed.
+	Agent(ctx context.Context) (net.Conn, error)
+	// Wait blocks until the instance has ended, however it ended.
+	Wait(ctx context.Context) (Exit, error)
+	// Stop ends the instance. It is idempotent and returns when no trace is
+	// left on the host.
+	Stop(ctx context.Context) error
+}
+
+// A Meter is an Instance that can say what it uses. After the end it says what
+// was used in all.
+type Meter interface {
+	Usage() (Usage, error)
+}
+
+// A Doctor is a Backend (or what it stands on) that explains the host's walls.
+type Doctor interface {
+	Walls(ctx context.Context) []api.Wall
+}
