@@ -88,6 +88,15 @@ const (
 	BoundaryUserKernel = "user-kernel"
 )
 
+// Inside every sandbox: who runs, and where.
+const (
+	GuestUID  = 1000
+	GuestGID  = 1000
+	GuestUser = "agent"
+	GuestHome = "/home/agent"
+	Workspace = "/workspace"
+)
+
 // CreateRequest asks for a sandbox. The zero value is the safe default.
 type CreateRequest struct {
 	Template  string            `json:"template,omitempty"`  // "" is "host"
@@ -199,6 +208,21 @@ type RunReport struct {
 	Artifacts          []Artifact         `json:"artifacts"`
 	Denied             []Denial           `json:"denied"`
 	Tags               map[string]string  `json:"tags"`
+}
+
+// FileList is the answer to a glob.
+type FileList struct {
+	Files []FileInfo `json:"files"`
+	More  bool       `json:"more"` // the list was cut at its bound
+}
+
+// Version is what `berm version --json` prints.
+type Version struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
 }
 
 // FileInfo is one entry inside a sandbox.

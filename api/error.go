@@ -16,6 +16,8 @@ func (e *Error) Error() string { return e.Message }
 // The error codes, with the HTTP status of each.
 const (
 	CodeBadRequest         = "request.invalid"
+	CodeTooLarge           = "request.too-large"
+	CodeNoRoute            = "request.no-route"
 	CodeUnknownIsolation   = "isolation.unknown"
 	CodeRungUnavailable    = "isolation.unavailable"
 	CodeCapUnenforceable   = "limit.unenforceable"
@@ -28,12 +30,16 @@ const (
 	CodeSandboxEnded       = "sandbox.ended"
 	CodeFileNotFound       = "file.not-found"
 	CodeFileRefused        = "file.refused"
+	CodeFileTooLarge       = "file.too-large"
 	CodeGuestProtocol      = "guest.protocol"
+	CodeGuestSilent        = "guest.silent"
 	CodeHostFailure        = "host.failure"
 )
 
 var statuses = map[string]int{
 	CodeBadRequest:         http.StatusBadRequest,
+	CodeTooLarge:           http.StatusRequestEntityTooLarge,
+	CodeNoRoute:            http.StatusNotFound,
 	CodeUnknownIsolation:   http.StatusBadRequest,
 	CodeRungUnavailable:    http.StatusUnprocessableEntity,
 	CodeCapUnenforceable:   http.StatusUnprocessableEntity,
@@ -46,7 +52,9 @@ var statuses = map[string]int{
 	CodeSandboxEnded:       http.StatusGone,
 	CodeFileNotFound:       http.StatusNotFound,
 	CodeFileRefused:        http.StatusForbidden,
+	CodeFileTooLarge:       http.StatusRequestEntityTooLarge,
 	CodeGuestProtocol:      http.StatusBadGateway,
+	CodeGuestSilent:        http.StatusGatewayTimeout,
 	CodeHostFailure:        http.StatusInternalServerError,
 }
 

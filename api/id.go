@@ -1,0 +1,36 @@
+package api
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"strings"
+)
+
+// Kinds of id, the first letter of each.
+const (
+	KindSandbox = 's'
+	KindRun     = 'r'
+	KindExec    = 'x'
+	KindRequest = 'q'
+)
+
+// NewID makes an id of a kind: ^[a-z0-9]{27}$, 128 random bits, never reused.
+func NewID(kind byte) string {
+	var b [16]byte
+	rand.Read(b[:])
+	s := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
+	return string(kind) + strings.ToLower(s)
+}
+
+// ValidID says whether s has the shape of an id.
+func ValidID(s string) bool {
+	if len(s) < 24 || len(s) > 40 {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,96 @@
+// Package policy decides. It is pure: facts and time are arguments, the answer
+// is a verdict with its reason, and every door asks it instead of knowing
+// better. In this version it decides which limits and tags a sandbox may have.
+package policy
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/bermhq/berm/api"
+)
+
+// Bounds of the limits that a caller may ask for.
+const (
+	MinMemoryBytes = 32 << 20 // below it the guest's kernel does not come up
+	MaxMemoryBytes = 1 << 44
+	MinDiskBytes   = 1 << 20
+	MaxDiskBytes   = 1 << 44
+	MinOutputBytes = 1
+	MaxOutputBytes = 1 << 30
+	MaxPids        = 1 << 20
+	MinCPUs        = 0.01
+	MaxCPUs        = 1024
+	MaxTimeout     = 30 * 24 * 3600
+	MaxTags        = 64
+	MaxTagBytes    = 1024
+)
+
+// A Verdict is a decision and its reason.
+type Verdict struct {
+	Allow  bool
+	Code   string // the api code of a refusal
+	Rule   string // which rule decided
+	Reason string
+	Fix    string
+}
+
+// Err is the verdict as an error: nil if it allows.
+func (v Verdict) Err() error {
+	if v.Allow {
+		return nil
+	}
+	return &api.Error{Code: v.Code, Message: v.Reason, Hint: v.Fix}
+}
+
+// Limits fills the defaults in and says whether they may be.
+func Limits(l api.Limits) (api.Limits, Verdict) {
+	l = l.WithDefaults()
+	for _, c := range []struct {
+		name      string
+		v         float64
+		min, max  float64
+		unlimited bool
+		unit      string
+	}{
+		{"timeout", l.TimeoutSeconds, 0, MaxTimeout, true, "seconds"},
+		{"memory", float64(l.MemoryBytes), MinMemoryBytes, MaxMemoryBytes, true, "bytes"},
+		{"cpus", l.CPUs, MinCPUs, MaxCPUs, true, "cores"},
+		{"pids", float64(l.Pids), 1, MaxPids, true, "tasks"},
+		{"disk", float64(l.DiskBytes), MinDiskBytes, MaxDiskBytes, false, "bytes"},
+		{"output", float64(l.OutputBytes), MinOutputBytes, MaxOutputBytes, false, "bytes"},
+	} {
+		rule := "limit." + c.name
+		switch {
+		case c.v == api.Unlimited && c.unlimited:
+		case c.v == api.Unlimited:
+			return l, refuse(api.CodeLimitInvalid, rule, c.name+" cannot be unlimited: this cap can be enforced on every host", "give it a size, as in 2g")
+		case math.IsNaN(c.v) || c.v < c.min || c.v > c.max || c.v <= 0:
+			return l, refuse(api.CodeLimitInvalid, rule,
+				fmt.Sprintf("%s %g is outside %g to %g %s", c.name, c.v, c.min, c.max, c.unit), "")
+		}
+	}
+	return l, Verdict{Allow: true, Rule: "limits"}
+}
+
+// Tags says whether a sandbox may carry these tags.
+func Tags(tags map[string]string) Verdict {
+	if len(tags) > MaxTags {
+		return refuse(api.CodeBadRequest, "tags.count", fmt.Sprintf("%d tags are more than %d", len(tags), MaxTags), "")
+	}
+	for k, v := range tags {
+		if k == "" || len(k)+len(v) > MaxTagBytes {
+			return refuse(api.CodeBadRequest, "tags.size", fmt.Sprintf("tag %.40q is empty or longer than %d bytes", k, MaxTagBytes), "")
+		}
+		for _, r := range k + v {
+			if r < ' ' || r == 0x7f {
+				return refuse(api.CodeBadRequest, "tags.text", fmt.Sprintf("tag %.40q holds a control character", k), "")
+			}
+		}
+	}
+	return Verdict{Allow: true, Rule: "tags"}
+}
+
+func refuse(code, rule, reason, fix string) Verdict {
+	return Verdict{Code: code, Rule: rule, Reason: reason, Fix: fix}
+}
