@@ -1,0 +1,33 @@
+# `make help` says what each target does. The work is in scripts/.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help build demo test check proof bench fuzz clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## bin/berm, one static binary with everything in it
+	@scripts/build.sh
+
+demo: ## build, then an honest program and one that tries to walk out
+	@scripts/demo.sh
+
+test: ## every test, with counts and the reason of each skip
+	@scripts/test.sh
+
+check: ## vet, formatting, static analysis, race detector, house rules, clean diff
+	@scripts/check.sh
+
+proof: ## the long ones: 1,000 runs, 100 kills, full attack and bench runs
+	@BERM_PROOF=1 scripts/test.sh
+	@scripts/bench.sh
+
+bench: ## the figures of docs/specification.md, measured on this host
+	@scripts/bench.sh
+
+fuzz: ## each fuzz target for a while (FUZZTIME=10s)
+	@scripts/fuzz.sh
+
+clean: ## remove what the other targets made
+	@scripts/clean.sh

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// A Result is what one run of tests came to.
+type Result struct {
+	Name     string
+	Passed   int
+	Failures []string
+	Skips    []Skip
+}
+
+// A Skip is a test that did not run, and why.
+type Skip struct{ Test, Reason string }
+
+// save appends the result to the tally; without one it is only printed.
+func (r Result) save(tally string) error {
+	if tally == "" {
+		return nil
+	}
+	f, err := os.OpenFile(tally, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(f).Encode(r); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// printSum prints failures, skips and the closing line over all saved results.
+func printSum(w io.Writer, tally string) error {
+	f, err := os.Open(tally)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var passed int
+	var failures, skips []string
+	dec := json.NewDecoder(f)
+	for {
+		var r Result
+		if err := dec.Decode(&r); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return err
+		}
+		passed += r.Passed
+		failures = append(failures, r.Failures...)
+		for _, s := range r.Skips {
+			line := s.Reason
+			if s.Test != "" {
+				line = s.Test + ": " + s.Reason
+			}
+			skips = append(skips, line)
+		}
+	}
+	for _, s := range skips {
+		fmt.Fprintln(w, "skipped:", s)
+	}
+	for _, s := range failures {
+		fmt.Fprintln(w, "failed:", s)
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", passed, len(failures), len(skips))
+	if len(failures) > 0 || passed == 0 {
+		os.Exit(1)
+	}
+	return nil
+}

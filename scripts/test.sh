@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Every test: units under the race detector, the house rules, and what goes
+# through the real binary (scripts, conformance on gVisor, attacks, soak, kill,
+# leaks). BERM_PROOF=1 makes the long ones long. The last line counts.
+. "$(dirname "$0")/lib.sh"
+need python3 python3
+
+scripts/build.sh
+export BERM_BIN=$repo/bin/berm BERM_STATE=${BERM_STATE:-$repo/.berm}
+go build -trimpath -o build/gotest ./scripts/gotest
+tally=$repo/build/tally
+rm -f "$tally"
+run() { build/gotest -tally "$tally" "$@" || true; } # the sum at the end decides
+
+# shellcheck source=packages.sh
+. scripts/packages.sh
+long=20m
+[ -z "${BERM_PROOF:-}" ] || long=3h
+
+if command -v "$(go env CC)" >/dev/null; then
+	CGO_ENABLED=1 run -name "units, race detector on" -- go test -json -trimpath -race -timeout 10m $light
+else
+	run -skip "race detector: no C compiler here (try: apt-get install gcc libc6-dev)"
+	run -name "units" -- go test -json -trimpath -timeout 10m $light
+fi
+# One package after the other: their tests count what the host holds.
+run -name "real sandboxes and house rules" -- go test -json -trimpath -count=1 -p 1 -timeout "$long" $heavy
+run -name "attack" -command -- bin/berm attack
+run -name "nothing left behind" -command -- bin/berm doctor --leaks
+
+exec build/gotest -tally "$tally" -sum
