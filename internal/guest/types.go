@@ -1,0 +1,120 @@
+package guest
+
+import "time"
+
+// Options bound a Client. The zero value is the documented default.
+type Options struct {
+	MaxFrame   int // longest frame body accepted from the guest; 0 means 256 KiB, which is also the most
+	Window     int // bytes a guest may send on one stream ahead of its reader; 0 means 512 KiB
+	MaxStreams int // calls open at once; 0 means 64
+	MaxSkip    int // bytes of older epochs to skip while attaching; 0 means 64 MiB
+
+	// Epoch names this attachment; 0 picks one at random. Every attachment to
+	// one guest needs a new one.
+	Epoch uint32
+}
+
+// Hello is what the guest says of itself.
+type Hello struct {
+	Version int    // of the protocol
+	Agent   string // version of the agent
+	Boot    Boot
+}
+
+// Boot holds facts about the booted guest, as it claims them.
+type Boot struct {
+	Hostname   string
+	Kernel     string
+	StartNanos int64 // guest clock when the agent started
+	PID        int   // of the agent; 1 in a sandbox
+}
+
+// Start asks for one process.
+type Start struct {
+	ID         string // the caller's name for it; Kill finds it by this
+	Args, Env  []string
+	Dir        string
+	UID, GID   uint32
+	Stdin, TTY bool
+	Rows, Cols uint16
+	// Pids and MemoryBytes are the caps the agent watches from inside; 0 means no watch.
+	Pids, MemoryBytes int64
+}
+
+// Stream tells the two outputs of a process apart.
+type Stream int
+
+// The outputs of a process. A terminal has only Stdout.
+const (
+	Stdout Stream = 1
+	Stderr Stream = 2
+)
+
+func (s Stream) String() string {
+	if s == Stderr {
+		return "stderr"
+	}
+	return "stdout"
+}
+
+// Who ended a process before its time, and the names of caps, as Exit has them.
+const (
+	EndedMemory    = "memory"
+	EndedProcesses = "processes"
+	EndedKilled    = "killed"
+	CapMemory      = "memory"
+	CapProcesses   = "processes"
+	CapDisk        = "disk"
+)
+
+// Exit is how a process ended.
+type Exit struct {
+	NotStarted string // "" or why nothing was executed; Errno says the same as a number
+	Errno      int
+	Code       int      // exit status; 0 when Signal is set
+	Signal     int      // signal that ended it, or 0
+	Caps       []string // caps that a sample saw touched: "memory", "processes", "disk"
+	EndedBy    string   // "", "memory", "processes", "killed"
+	Background bool     // descendants were left running
+
+	PidsPeak, MemoryPeak, DiskPeak int64
+}
+
+// Kinds of FileInfo.
+const (
+	KindFile    = "file"
+	KindDir     = "dir"
+	KindSymlink = "symlink"
+	KindOther   = "other"
+)
+
+// FileInfo is one entry of the guest's file tree; a symlink is not followed.
+type FileInfo struct {
+	Path       string
+	Kind       string // file, dir, symlink, other
+	Size       int64
+	Mode       uint32 // permission bits
+	ModTime    time.Time
+	Nlink      uint64
+	LinkTarget string
+	UID, GID   uint32
+}
+
+// Usage is what the guest says it uses now.
+type Usage struct {
+	Tasks       int64 // without the agent's own
+	AgentTasks  int64
+	MemoryBytes int64
+	MemoryTotal int64
+	DiskBytes   int64
+	DiskTotal   int64
+	Processes   int64 // started by Start and not yet ended
+}
+
+// Identity is what a guest becomes after a restore: a name, the time, fresh randomness.
+type Identity struct {
+	Hostname  string   // "" leaves it
+	Env       []string // added below the Env of every later Start
+	UnixNanos int64    // 0 leaves the clock
+	Seed      []byte   // stirred into the guest's random pool
+}
