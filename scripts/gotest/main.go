@@ -30,7 +30,10 @@ func main() {
 	var err error
 	switch {
 	case *sum:
-		err = printSum(os.Stdout, *tally)
+		var ok bool
+		if ok, err = printSum(os.Stdout, *tally); err == nil && !ok {
+			os.Exit(1) // the closing line has said it
+		}
 	case *skip != "":
 		err = Result{Name: "", Skips: []Skip{{Test: "", Reason: *skip}}}.save(*tally)
 	default:
