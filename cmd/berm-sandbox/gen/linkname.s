@@ -1,0 +1,1 @@
+// An assembly file lets the package declare what go:linkname binds.

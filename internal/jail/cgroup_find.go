@@ -1,0 +1,223 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// FindHierarchy looks where this process may make cgroups. missing names the
+// needed controllers that it cannot use, each with the reason; a limit on one
+// of those cannot be kept.
+func FindHierarchy() (h *Hierarchy, missing map[string]error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, allMissing(fmt.Errorf("no /proc: %w", err))
+	}
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, allMissing(err)
+	}
+	return findHierarchy(string(mounts), string(self))
+}
+
+func allMissing(err error) map[string]error {
+	m := map[string]error{}
+	for _, c := range needed {
+		m[c] = err
+	}
+	return m
+}
+
+// A cgMount is one mounted cgroup file system.
+type cgMount struct {
+	root, point string
+	v2          bool
+	controllers []string // v1
+}
+
+func findHierarchy(mountinfo, self string) (*Hierarchy, map[string]error) {
+	mounts := parseMounts(mountinfo)
+	own := parseSelf(self)
+	h := &Hierarchy{parents: map[string]string{}}
+	missing := map[string]error{}
+	for _, ctrl := range slices.Concat(needed, optional) {
+		i := slices.IndexFunc(mounts, func(m cgMount) bool { return slices.Contains(m.controllers, ctrl) })
+		if i < 0 {
+			missing[ctrl] = errors.New("no cgroup controller of this name is mounted")
+			continue
+		}
+		dir := mounts[i].below(own[ctrl])
+		if err := writable(dir); err != nil {
+			missing[ctrl] = err
+			continue
+		}
+		h.parents[ctrl] = dir
+	}
+	if len(h.parents) == 0 {
+		if i := slices.IndexFunc(mounts, func(m cgMount) bool { return m.v2 }); i >= 0 {
+			return findV2(mounts[i], own[""])
+		}
+	}
+	for _, c := range optional {
+		delete(missing, c)
+	}
+	return h, missing
+}
+
+// below is where a cgroup path of /proc/self/cgroup is seen through the mount.
+func (m cgMount) below(path string) string {
+	rel, err := filepath.Rel(m.root, path)
+	if err != nil || strings.HasPrefix(rel, "..") {
+		rel = "." // another cgroup namespace: the mount's own root is what we may use
+	}
+	dir := filepath.Join(m.point, rel)
+	if _, err := os.Stat(dir); err != nil {
+		return m.point
+	}
+	return dir
+}
+
+// findV2 picks our own cgroup or the nearest one above it that hands the needed
+// controllers to its children. A cgroup with processes cannot do so unless it
+// is the root, so where our own holds only our own processes they are moved
+// into a leaf first.
+func findV2(m cgMount, own string) (*Hierarchy, map[string]error) {
+	start := m.below(own)
+	var last error
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if err := handDown(dir, dir == start); err != nil {
+			last = fmt.Errorf("%s: %w", dir, err)
+		} else {
+			return &Hierarchy{V2: true, parents: map[string]string{"": dir}}, nil
+		}
+		if dir == m.point || len(dir) <= 1 {
+			return &Hierarchy{V2: true}, allMissing(last)
+		}
+	}
+}
+
+func handDown(dir string, own bool) error {
+	if err := writable(dir); err != nil {
+		return err
+	}
+	control := filepath.Join(dir, "cgroup.subtree_control")
+	if hasAll(control, needed) {
+		return nil
+	}
+	if !hasAll(filepath.Join(dir, "cgroup.controllers"), needed) {
+		return fmt.Errorf("not all of %v are delegated to it", needed)
+	}
+	if own && len(procs(dir)) > 0 {
+		if err := leaf(dir); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(control, []byte("+"+strings.Join(needed, " +")), 0)
+}
+
+// leaf moves our own family of processes out of dir into a child of it.
+func leaf(dir string) error {
+	family := []int{os.Getpid(), os.Getppid()}
+	for _, p := range procs(dir) {
+		if !slices.Contains(family, p) && !isChild(p, family) {
+			return fmt.Errorf("process %d of somebody else is in it", p)
+		}
+	}
+	sub := filepath.Join(dir, "berm-host")
+	if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	for _, p := range procs(dir) {
+		if err := os.WriteFile(filepath.Join(sub, "cgroup.procs"), []byte(strconv.Itoa(p)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isChild(pid int, of []int) bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	i := strings.LastIndexByte(string(b), ')')
+	if i < 0 {
+		return false
+	}
+	f := strings.Fields(string(b[i+1:]))
+	if len(f) < 2 {
+		return false
+	}
+	ppid, _ := strconv.Atoi(f[1])
+	return slices.Contains(of, ppid)
+}
+
+func hasAll(file string, want []string) bool {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	have := strings.Fields(string(b))
+	for _, w := range want {
+		if !slices.Contains(have, w) {
+			return false
+		}
+	}
+	return true
+}
+
+func parseMounts(mountinfo string) []cgMount {
+	var out []cgMount
+	for line := range strings.Lines(mountinfo) {
+		pre, post, ok := strings.Cut(strings.TrimSpace(line), " - ")
+		if !ok {
+			continue
+		}
+		f, g := strings.Fields(pre), strings.Fields(post)
+		if len(f) < 5 || len(g) < 3 {
+			continue
+		}
+		m := cgMount{root: unescape(f[3]), point: unescape(f[4])}
+		switch g[0] {
+		case "cgroup":
+			m.controllers = strings.Split(g[2], ",")
+		case "cgroup2":
+			m.v2 = true
+		default:
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// parseSelf maps controllers to paths; "" is the v2 path.
+func parseSelf(self string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(self) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		for _, c := range strings.Split(f[1], ",") {
+			out[c] = f[2]
+		}
+	}
+	return out
+}
+
+// writable says whether directories can be made in dir.
+func writable(dir string) error {
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return &os.PathError{Op: "make cgroups in", Path: dir, Err: err}
+	}
+	return nil
+}

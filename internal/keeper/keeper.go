@@ -1,0 +1,216 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bermhq/berm/internal/jail"
+)
+
+// Config is what a keeper stands on.
+type Config struct {
+	StateDir string // runs/ and templates/ are below it
+	Runtime  string // the program that sandboxes run, on the host
+	Rootless bool   // root only in a user namespace of its own
+}
+
+// A Keeper launches and ends sandboxes for one engine.
+type Keeper struct {
+	cfg      Config
+	launcher *jail.Launcher
+	groups   *jail.Hierarchy
+	missing  map[string]error
+	exe      *os.File
+	conn     *net.UnixConn
+
+	sendMu sync.Mutex // one message at a time on conn
+
+	mu      sync.Mutex // guards what follows
+	running map[string]*sandbox
+	closing bool
+}
+
+// Run serves one engine on engine until it or the owner goes away, then ends
+// every sandbox, cleans up and returns. owner carries nothing: its end is the
+// message. It also sweeps up what keepers that were killed have left.
+func Run(cfg Config, owner, engine *net.UnixConn) error {
+	k := &Keeper{cfg: cfg, conn: engine, running: map[string]*sandbox{}}
+	k.groups, k.missing = jail.FindHierarchy()
+	exe, err := os.Open(cfg.Runtime)
+	if err != nil {
+		return fmt.Errorf("runtime: %w", err)
+	}
+	k.exe = exe
+	// The empty root is laid over the state directory, in a private namespace.
+	k.launcher, err = jail.NewLauncher(cfg.StateDir, k.groups, cfg.Rootless)
+	if err != nil {
+		return err
+	}
+	defer k.launcher.Close()
+
+	swept := make(chan struct{})
+	go func() {
+		defer close(swept)
+		Sweep(k.runs(), false)
+	}()
+	go func() {
+		var b [1]byte
+		for {
+			if _, err := owner.Read(b[:]); err != nil {
+				engine.Close() // serve ends, and with it everything
+				return
+			}
+		}
+	}()
+	err = k.serve()
+	k.shutdown()
+	<-swept
+	os.Remove(k.runs())
+	return err
+}
+
+func (k *Keeper) runs() string { return filepath.Join(k.cfg.StateDir, "runs") }
+
+func (k *Keeper) serve() error {
+	buf := make([]byte, maxMessage)
+	for {
+		var q request
+		files, err := receive(k.conn, buf, &q)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || err.Error() == "end of stream" {
+				return nil
+			}
+			return fmt.Errorf("engine: %w", err)
+		}
+		go k.handle(q, files)
+	}
+}
+
+func (k *Keeper) handle(q request, files []*os.File) {
+	defer closeAll(files)
+	r, out, err := k.do(q, files)
+	if err != nil {
+		var ref *Refusal
+		if !errors.As(err, &ref) {
+			ref = &Refusal{Code: "host.failure", Message: err.Error(), Hint: "berm doctor"}
+		}
+		r = reply{Err: ref}
+	}
+	r.Seq = q.Seq
+	k.post(r, out...)
+	closeAll(out)
+}
+
+func (k *Keeper) do(q request, files []*os.File) (reply, []*os.File, error) {
+	switch q.Op {
+	case "launch":
+		if q.Launch == nil || len(files) != 1 {
+			return reply{}, nil, errors.New("launch: request is not whole")
+		}
+		start := time.Now()
+		s, out, err := k.launch(*q.Launch, files[0])
+		if err != nil {
+			return reply{}, nil, err
+		}
+		return reply{PID: s.pid, Cgroup: s.group, MS: float64(time.Since(start).Microseconds()) / 1000}, out, nil
+	case "connect":
+		if k.find(q.ID) == nil {
+			return reply{}, nil, &Refusal{Code: "sandbox.not-found", Message: "no such sandbox: " + q.ID}
+		}
+		f, err := k.launcher.Connect(q.ID)
+		return reply{}, []*os.File{f}, err
+	case "stop":
+		if s := k.find(q.ID); s != nil {
+			s.end(CauseStopped)
+			<-s.gone
+		}
+		return reply{}, nil, nil
+	case "facts":
+		return reply{Facts: k.facts()}, nil, nil
+	}
+	return reply{}, nil, fmt.Errorf("unknown request %q", q.Op)
+}
+
+func (k *Keeper) post(v reply, files ...*os.File) {
+	k.sendMu.Lock()
+	defer k.sendMu.Unlock()
+	send(k.conn, v, files...) // an engine that is gone is noticed by serve
+}
+
+func (k *Keeper) facts() *Facts {
+	f := &Facts{Rootless: k.cfg.Rootless, CgroupV2: k.groups != nil && k.groups.V2, Missing: map[string]string{}}
+	for c, err := range k.missing {
+		f.Missing[c] = err.Error()
+	}
+	return f
+}
+
+func (k *Keeper) find(id string) *sandbox {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.running[id]
+}
+
+// shutdown ends every sandbox and returns when nothing of them is left, or
+// after two seconds: what then still stands is left to the next sweep.
+func (k *Keeper) shutdown() {
+	k.mu.Lock()
+	k.closing = true
+	all := make([]*sandbox, 0, len(k.running))
+	for _, s := range k.running {
+		all = append(all, s)
+	}
+	k.mu.Unlock()
+	for _, s := range all {
+		s.end(CauseOwner)
+	}
+	limit := time.After(2 * time.Second)
+	for _, s := range all {
+		select {
+		case <-s.gone:
+		case <-limit:
+			return
+		}
+	}
+}
+
+// unenforceable refuses a limit that this host cannot keep.
+func (k *Keeper) unenforceable(l jail.Limits) error {
+	for _, c := range []struct {
+		ctrl, flag string
+		asked      bool
+	}{
+		{"memory", "memory", l.MemoryBytes > 0},
+		{"pids", "pids", l.Tasks > 0},
+		{"cpu", "cpus", l.CPUs > 0},
+	} {
+		if err := k.missing[c.ctrl]; err != nil && c.asked {
+			return &Refusal{
+				Code:    "limit.unenforceable",
+				Message: fmt.Sprintf("%s: this host cannot enforce the cap: %v", c.flag, err),
+				Hint:    "run as root, or in a cgroup of your own: systemd-run --user --scope -p Delegate=yes berm run ...; to accept that nothing enforces it: --" + c.flag + "=unlimited",
+			}
+		}
+	}
+	return nil
+}
+
+// Harden is what a keeper does for itself first: no core dumps, as many
+// descriptors as it may have, and no signal of a terminal's.
+func Harden() {
+	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	var n unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &n) == nil {
+		n.Cur = n.Max
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &n)
+	}
+	unix.Umask(0o077)
+}

@@ -1,0 +1,161 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bermhq/berm/internal/jail"
+)
+
+// Launch asks for one sandbox. Args may name descriptors that the keeper makes:
+// {image0}, {image1}, ... (Images in order, read-only), {spec} (the descriptor
+// that came with the request), {upper} (the scratch file of the writable
+// layer), {control} (listening socket), {sync} (one byte when up), {agent}
+// (the guest end of the agent stream), {null}.
+type Launch struct {
+	ID         string      `json:"id"`
+	Args       []string    `json:"args"`
+	Images     []string    `json:"images"` // names in the template store
+	Limits     jail.Limits `json:"limits"`
+	NProc      uint64      `json:"nproc,omitempty"`       // see jail.Child
+	DeadlineMS int64       `json:"deadline_ms,omitempty"` // Unix milliseconds; 0: none
+}
+
+// Exited says how a sandbox ended. It is sent when nothing of it is left.
+type Exited struct {
+	ID     string    `json:"id"`
+	Cause  string    `json:"cause"` // "", memory, processes, stopped, deadline, owner
+	Code   int       `json:"code"`  // exit status, or 128+signal
+	Stat   jail.Stat `json:"stat"`  // last figures of its cgroup
+	Upper  int64     `json:"upper"` // bytes that the writable layer held at the end
+	Unkept string    `json:"unkept,omitempty"`
+}
+
+// Causes, as in Exited.
+const (
+	CauseMemory    = "memory"
+	CauseProcesses = "processes"
+	CauseStopped   = "stopped"
+	CauseDeadline  = "deadline"
+	CauseOwner     = "owner"
+)
+
+// Facts are what the keeper knows of this host.
+type Facts struct {
+	Rootless bool              `json:"rootless"`
+	CgroupV2 bool              `json:"cgroup_v2"`
+	Missing  map[string]string `json:"missing"` // controller -> why it cannot be used
+	Launcher string            `json:"launcher"`
+}
+
+// Refusal is an error with a code of the api table and a way out.
+type Refusal struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint"`
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+type request struct {
+	Seq    uint64  `json:"seq"`
+	Op     string  `json:"op"` // launch, connect, stop, facts
+	Launch *Launch `json:"launch,omitempty"`
+	ID     string  `json:"id,omitempty"`
+}
+
+// A reply to launch carries control, agent and upper; to connect, control.
+type reply struct {
+	Seq    uint64       `json:"seq,omitempty"` // 0: an event
+	Err    *Refusal     `json:"err,omitempty"`
+	PID    int          `json:"pid,omitempty"`
+	Cgroup *jail.Cgroup `json:"cgroup,omitempty"`
+	Facts  *Facts       `json:"facts,omitempty"`
+	Exited *Exited      `json:"exited,omitempty"`
+	MS     float64      `json:"ms,omitempty"` // time from request to up
+}
+
+const (
+	maxMessage = 64 << 10
+	maxFiles   = 4
+)
+
+var (
+	idShape    = regexp.MustCompile(`^[a-z0-9]{24,40}$`)
+	imageShape = regexp.MustCompile(`^[a-z0-9]{16,64}$`)
+)
+
+func send(c *net.UnixConn, v any, files ...*os.File) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxMessage {
+		return fmt.Errorf("message of %d bytes is over %d", len(b), maxMessage)
+	}
+	var oob []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		oob = unix.UnixRights(fds...)
+	}
+	_, _, err = c.WriteMsgUnix(b, oob, nil)
+	return err
+}
+
+func receive(c *net.UnixConn, buf []byte, v any) ([]*os.File, error) {
+	oob := make([]byte, unix.CmsgSpace(maxFiles*4))
+	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return nil, err
+	}
+	files := rights(oob[:oobn])
+	if n == 0 {
+		closeAll(files)
+		return nil, errors.New("end of stream")
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		closeAll(files)
+		return nil, errors.New("message cut short")
+	}
+	if err := json.Unmarshal(buf[:n], v); err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	return files, nil
+}
+
+func rights(oob []byte) []*os.File {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	var out []*os.File
+	for _, m := range msgs {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			out = append(out, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return out
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

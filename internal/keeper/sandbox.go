@@ -1,0 +1,330 @@
+package keeper
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bermhq/berm/internal/jail"
+)
+
+// A sandbox is one child and all that the host holds for it.
+type sandbox struct {
+	id    string
+	pid   int
+	proc  *os.Process
+	group *jail.Cgroup
+	lease *jail.Lease
+	claim *claim
+	upper *os.File
+	unOOM func()
+	timer *time.Timer
+
+	once  sync.Once
+	mu    sync.Mutex // guards cause
+	cause string
+	gone  chan struct{} // closed when nothing is left
+}
+
+// bootTimeout bounds the time from fork to the byte that says "up".
+const bootTimeout = 20 * time.Second
+
+// launch makes a sandbox, undoing everything if a step fails. The files it
+// returns are for the engine: control, agent, upper.
+func (k *Keeper) launch(q Launch, spec *os.File) (_ *sandbox, out []*os.File, err error) {
+	if err := k.admit(q); err != nil {
+		return nil, nil, err
+	}
+	s := &sandbox{id: q.ID, gone: make(chan struct{}), unOOM: func() {}}
+	var scratch []*os.File // closed on the way out in any case
+	defer func() {
+		closeAll(scratch)
+		if err != nil {
+			closeAll(out)
+			out = nil
+			s.undo(k)
+		}
+	}()
+
+	r := record{ID: q.ID, Keeper: os.Getpid(), Created: time.Now()}
+	if k.groups != nil {
+		r.Cgroup = k.groups.Plan(groupName(q.ID))
+	}
+	if s.claim, err = claimRun(k.runs(), r); err != nil {
+		return nil, nil, fmt.Errorf("owner record: %w", err)
+	}
+	if k.groups != nil {
+		if s.group, err = k.groups.Create(groupName(q.ID), q.Limits); err != nil {
+			return nil, nil, err
+		}
+	}
+	uid := 0
+	if !k.cfg.Rootless {
+		if s.lease, err = jail.LeaseUID(); err != nil {
+			return nil, nil, err
+		}
+		uid = s.lease.UID
+	}
+
+	f, err := k.files(q, spec, uid)
+	scratch = append(scratch, f.close...)
+	out = f.engine
+	if err != nil {
+		return nil, out, err
+	}
+	s.upper = f.upper
+	if s.group != nil && q.Limits.MemoryBytes > 0 {
+		if s.unOOM, err = s.group.WatchOOM(func() { s.end(CauseMemory) }); err != nil {
+			s.unOOM = func() {}
+			return nil, out, err
+		}
+	}
+	s.proc, err = k.launcher.Start(jail.Child{
+		Exe: k.exe, Args: fill(q.Args, f.index), Files: f.child,
+		Env: []string{"RUNSC_START_TIME_NANOS=" + strconv.FormatInt(time.Now().UnixNano(), 10)},
+		UID: uid, Cgroup: s.group, NProc: q.NProc,
+	})
+	if err != nil {
+		return nil, out, err
+	}
+	s.pid = s.proc.Pid
+	closeAll(f.close) // only the child has its ends now: a dead child is an end of file
+	scratch = nil
+
+	k.mu.Lock()
+	closing := k.closing
+	k.running[q.ID] = s
+	k.mu.Unlock()
+	go s.wait(k)
+	if closing {
+		s.end(CauseOwner)
+	}
+	if q.DeadlineMS > 0 {
+		s.timer = time.AfterFunc(time.Until(time.UnixMilli(q.DeadlineMS)), func() { s.end(CauseDeadline) })
+	}
+
+	err = jail.WaitByte(f.sync, bootTimeout)
+	f.sync.Close()
+	if err == nil {
+		covered := make(chan error, 1)
+		go func() { covered <- jail.CoverProc(s.pid) }()
+		var control *os.File
+		control, err = k.launcher.Connect(q.ID)
+		if e := <-covered; err == nil {
+			err = e
+		}
+		if control != nil {
+			out = append([]*os.File{control}, out...)
+		}
+	}
+	if err != nil {
+		s.end(CauseStopped)
+		<-s.gone
+		return nil, out, err
+	}
+	return s, out, nil
+}
+
+// admit checks what an engine asks for: names are names, limits can be kept.
+func (k *Keeper) admit(q Launch) error {
+	if !idShape.MatchString(q.ID) {
+		return fmt.Errorf("launch: %q is not a sandbox id", q.ID)
+	}
+	if len(q.Images) == 0 || len(q.Images) > 4 {
+		return fmt.Errorf("launch: %d images; 1 to 4 can be", len(q.Images))
+	}
+	for _, i := range q.Images {
+		if !imageShape.MatchString(i) {
+			return fmt.Errorf("launch: %q is not an image name", i)
+		}
+	}
+	k.mu.Lock()
+	_, twice := k.running[q.ID]
+	closing := k.closing
+	k.mu.Unlock()
+	if twice || closing {
+		return fmt.Errorf("launch: %s: already running, or the keeper is ending", q.ID)
+	}
+	return k.unenforceable(q.Limits)
+}
+
+// launchFiles are the descriptors around one launch.
+type launchFiles struct {
+	index  map[string]int // placeholder -> descriptor number in the child
+	child  []*os.File
+	close  []*os.File // ours to close once the child is forked
+	engine []*os.File // agent, upper
+	upper  *os.File
+	sync   *os.File
+}
+
+func (k *Keeper) files(q Launch, spec *os.File, uid int) (f launchFiles, err error) {
+	f.index = map[string]int{}
+	give := func(name string, file *os.File) {
+		f.index[name] = 3 + len(f.child)
+		f.child = append(f.child, file)
+	}
+	own := func(file *os.File, err error) (*os.File, error) {
+		if err == nil {
+			f.close = append(f.close, file)
+		}
+		return file, err
+	}
+	give("spec", spec)
+	for i, name := range q.Images {
+		img, err := own(os.Open(filepath.Join(k.cfg.StateDir, "templates", name+".erofs")))
+		if err != nil {
+			return f, &Refusal{Code: "template.not-found", Message: fmt.Sprintf("image %s: %v", name, err), Hint: "berm template ls"}
+		}
+		give("image"+strconv.Itoa(i), img)
+	}
+	control, err := own(k.launcher.Listen(q.ID))
+	if err != nil {
+		return f, fmt.Errorf("control socket: %w", err)
+	}
+	give("control", control)
+	sr, sw, err := os.Pipe()
+	if err != nil {
+		return f, err
+	}
+	f.sync = sr
+	own(sw, nil)
+	give("sync", sw)
+	host, guest, err := jail.Pair(unix.SOCK_STREAM)
+	if err != nil {
+		return f, err
+	}
+	own(guest, nil)
+	give("agent", guest)
+	f.engine = append(f.engine, host)
+	if uid > 0 {
+		if err := guest.Chown(uid, uid); err != nil {
+			return f, err
+		}
+	}
+	null, err := own(os.OpenFile(os.DevNull, os.O_RDWR, 0))
+	if err != nil {
+		return f, err
+	}
+	give("null", null)
+	upper, err := own(jail.Scratch(k.cfg.StateDir))
+	if err != nil {
+		return f, err
+	}
+	give("upper", upper)
+	// A second descriptor of it, for the figures: fstat only.
+	fd, err := unix.FcntlInt(upper.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return f, err
+	}
+	f.upper = os.NewFile(uintptr(fd), "upper")
+	f.engine = append(f.engine, readOnly(upper))
+	return f, nil
+}
+
+// readOnly opens the same file again for reading.
+func readOnly(f *os.File) *os.File {
+	r, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+func fill(args []string, index map[string]int) []string {
+	var pairs []string
+	for name, fd := range index {
+		pairs = append(pairs, "{"+name+"}", strconv.Itoa(fd))
+	}
+	rep := strings.NewReplacer(pairs...)
+	out := make([]string, len(args))
+	for i, a := range args {
+		out[i] = rep.Replace(a)
+	}
+	return out
+}
+
+// end kills the child; the first cause stands.
+func (s *sandbox) end(cause string) {
+	s.mu.Lock()
+	if s.cause == "" {
+		s.cause = cause
+	}
+	s.mu.Unlock()
+	if s.proc != nil {
+		s.proc.Signal(syscall.SIGKILL)
+	}
+}
+
+// wait sees the child's end, cleans up and tells the engine.
+func (s *sandbox) wait(k *Keeper) {
+	st, err := s.proc.Wait()
+	e := Exited{ID: s.id, Code: -1}
+	if err == nil {
+		if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			e.Code = 128 + int(ws.Signal())
+		} else {
+			e.Code = st.ExitCode()
+		}
+	}
+	if s.group != nil {
+		e.Stat = s.group.Stat()
+	}
+	e.Upper = Allocated(s.upper)
+	s.mu.Lock()
+	e.Cause = s.cause
+	s.mu.Unlock()
+	switch {
+	case e.Stat.OOMKills > 0 && (e.Cause == "" || e.Cause == CauseMemory):
+		e.Cause = CauseMemory
+	case e.Stat.TaskFails > 0 && e.Cause == "":
+		e.Cause = CauseProcesses
+	}
+	if err := s.undo(k); err != nil {
+		e.Unkept = err.Error()
+	}
+	close(s.gone)
+	k.post(reply{Exited: &e})
+}
+
+// undo releases what the sandbox holds, the record last. It is called once
+// the child is gone, or when there never was one.
+func (s *sandbox) undo(k *Keeper) (err error) {
+	s.once.Do(func() {
+		if s.timer != nil {
+			s.timer.Stop()
+		}
+		s.unOOM()
+		k.launcher.Unlisten(s.id)
+		if s.upper != nil {
+			s.upper.Close()
+		}
+		if s.group != nil {
+			err = s.group.Remove(2 * time.Second)
+		}
+		s.lease.Release()
+		if s.claim != nil && err == nil {
+			s.claim.release()
+		}
+		k.mu.Lock()
+		delete(k.running, s.id)
+		k.mu.Unlock()
+	})
+	return err
+}
+
+// Allocated is how many bytes of the disk f takes.
+func Allocated(f *os.File) int64 {
+	var st unix.Stat_t
+	if f == nil || unix.Fstat(int(f.Fd()), &st) != nil {
+		return 0
+	}
+	return st.Blocks * 512
+}
