@@ -140,6 +140,7 @@ type ExecResult struct {
 	CapsHit  []string `json:"caps_hit"`
 	// NotStarted says that nothing was executed: exit code 126 or 127, as in shells.
 	NotStarted string             `json:"not_started,omitempty"`
+	Reason     string             `json:"reason,omitempty"` // of a host-failure, for people
 	TimingsMS  map[string]float64 `json:"timings_ms"`
 }
 

@@ -1,0 +1,201 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/bermhq/berm/api"
+)
+
+// A Stdio connects an exec with its caller. The zero value gives the program
+// an empty stdin and drops its output.
+type Stdio struct {
+	Stdin          io.Reader // read only if the request says Stdin or TTY
+	Stdout, Stderr io.Writer
+	Resize         <-chan [2]uint16 // rows, columns
+	Signal         <-chan int
+}
+
+// Exec runs one command to its end. When ctx ends first, so does the command,
+// and the error is ctx's.
+func (c *Client) Exec(ctx context.Context, id string, req api.ExecRequest, sio Stdio) (api.ExecResult, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return api.ExecResult{}, err
+	}
+	resp, err := c.do(ctx, http.MethodPost, sandboxPath(id, "/exec"), bytes.NewReader(body), http.Header{
+		"Content-Type": {"application/json"}, "Connection": {"Upgrade"}, "Upgrade": {api.ExecProtocol},
+	})
+	if err != nil {
+		return api.ExecResult{}, err
+	}
+	conn, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok || resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		return api.ExecResult{}, fmt.Errorf("exec: the server answered %d instead of upgrading", resp.StatusCode)
+	}
+	x := &execution{conn: conn, sio: sio, done: make(chan struct{}), acks: make(chan int, 1)}
+	defer conn.Close()
+	defer close(x.done)
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if sio.Stdin != nil && (req.Stdin || req.TTY) {
+		go x.sendStdin()
+	}
+	if sio.Resize != nil || sio.Signal != nil {
+		go x.sendEvents()
+	}
+	res, err := x.receive()
+	if ctx.Err() != nil && err != nil {
+		err = context.Cause(ctx)
+	}
+	return res, err
+}
+
+// An execution is the client's end of one upgraded connection.
+type execution struct {
+	conn io.ReadWriteCloser
+	sio  Stdio
+	done chan struct{}
+	acks chan int
+
+	mu sync.Mutex // one frame at a time
+}
+
+func (x *execution) frame(kind byte, p []byte) error {
+	b := make([]byte, api.FrameHeader, api.FrameHeader+len(p))
+	api.PutFrameHeader((*[api.FrameHeader]byte)(b), kind, len(p))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, err := x.conn.Write(append(b, p...))
+	return err
+}
+
+// receive takes the server's frames until the last one.
+func (x *execution) receive() (api.ExecResult, error) {
+	r := bufio.NewReaderSize(x.conn, 32<<10)
+	buf := make([]byte, api.MaxFrame)
+	var ahead int // acks that stdin has not taken yet
+	for {
+		var h [api.FrameHeader]byte
+		if _, err := io.ReadFull(r, h[:]); err != nil {
+			return api.ExecResult{}, fmt.Errorf("exec: the server broke off: %w", err)
+		}
+		kind, size, ok := api.ParseFrameHeader(h)
+		if !ok || kind < api.FrameStdout {
+			return api.ExecResult{}, fmt.Errorf("exec: the server sent a frame that the protocol does not know (kind %d)", kind)
+		}
+		if size > len(buf) {
+			buf = make([]byte, size)
+		}
+		p := buf[:size]
+		if _, err := io.ReadFull(r, p); err != nil {
+			return api.ExecResult{}, fmt.Errorf("exec: the server broke off: %w", err)
+		}
+		var err error
+		switch kind {
+		case api.FrameStdout:
+			err = write(x.sio.Stdout, p)
+		case api.FrameStderr:
+			err = write(x.sio.Stderr, p)
+		case api.FrameAck:
+			if len(p) != 4 {
+				return api.ExecResult{}, fmt.Errorf("exec: the server sent a short ack")
+			}
+			select {
+			case more := <-x.acks:
+				ahead += more
+			default:
+			}
+			ahead = min(ahead+int(binary.BigEndian.Uint32(p)), api.StdinWindow)
+			x.acks <- ahead // there is room: receive is the only sender
+			ahead = 0
+		case api.FrameResult:
+			var res api.ExecResult
+			if err := json.Unmarshal(p, &res); err != nil {
+				return api.ExecResult{}, fmt.Errorf("exec: result: %w", err)
+			}
+			return res, nil
+		case api.FrameError:
+			e := &api.Error{}
+			if err := json.Unmarshal(p, e); err != nil || e.Message == "" {
+				return api.ExecResult{}, fmt.Errorf("exec: the server failed without saying why")
+			}
+			return api.ExecResult{}, e
+		}
+		if err != nil {
+			return api.ExecResult{}, fmt.Errorf("exec: output: %w", err)
+		}
+	}
+}
+
+func write(w io.Writer, p []byte) error {
+	if w == nil {
+		return nil
+	}
+	_, err := w.Write(p)
+	return err
+}
+
+// sendStdin copies stdin, never more ahead of the acks than the window.
+func (x *execution) sendStdin() {
+	window := api.StdinWindow
+	buf := make([]byte, 32<<10)
+	for {
+		for window <= 0 {
+			select {
+			case n := <-x.acks:
+				window = min(window+n, api.StdinWindow)
+			case <-x.done:
+				return
+			}
+		}
+		n, err := x.sio.Stdin.Read(buf[:min(len(buf), window)])
+		select {
+		case <-x.done:
+			return
+		case a := <-x.acks:
+			window = min(window+a, api.StdinWindow)
+		default:
+		}
+		if n > 0 {
+			window -= n
+			if x.frame(api.FrameStdin, buf[:n]) != nil {
+				return
+			}
+		}
+		if err != nil {
+			x.frame(api.FrameStdinClose, nil)
+			return
+		}
+	}
+}
+
+// sendEvents passes resizes and signals on.
+func (x *execution) sendEvents() {
+	for {
+		select {
+		case <-x.done:
+			return
+		case s, ok := <-x.sio.Resize:
+			if !ok {
+				x.sio.Resize = nil
+				continue
+			}
+			x.frame(api.FrameResize, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, s[0]), s[1]))
+		case sig, ok := <-x.sio.Signal:
+			if !ok {
+				x.sio.Signal = nil
+				continue
+			}
+			x.frame(api.FrameSignal, []byte{byte(sig)})
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/backend"
+)
+
+// Options adjust an Engine. The zero value is the documented default.
+type Options struct {
+	Log *slog.Logger // nil: nothing is logged
+
+	Boot    time.Duration // a new guest answers within this; 0: 10 s
+	Grace   time.Duration // a killed exec is over within this, else the sandbox is; 0: 300 ms
+	Settle  time.Duration // wait for the host's word after the stream broke; 0: 2 s
+	Stall   time.Duration // a file transfer makes progress within this; 0: 10 s
+	Sample  time.Duration // how often usage is read during an exec; 0: 50 ms
+	StopFor time.Duration // stopping an instance may take this long; 0: 15 s
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{
+		{&o.Boot, 10 * time.Second}, {&o.Grace, 300 * time.Millisecond}, {&o.Settle, 2 * time.Second},
+		{&o.Stall, 10 * time.Second}, {&o.Sample, 50 * time.Millisecond}, {&o.StopFor, 15 * time.Second},
+	} {
+		if *d.v <= 0 {
+			*d.v = d.def
+		}
+	}
+	return o
+}
+
+// maxPast is how many ended sandboxes are remembered for their reports.
+const maxPast = 1024
+
+// An Engine makes and keeps sandboxes. It is safe for concurrent use.
+type Engine struct {
+	opt      Options
+	backends []backend.Backend
+
+	mu     sync.Mutex
+	boxes  map[string]*box
+	past   []string        // ended ones, oldest first
+	usable map[string]bool // backends whose Check passed
+	closed bool
+
+	wg sync.WaitGroup // one per watcher
+}
+
+// New returns an Engine over backends, the preferred one first. It does no I/O.
+func New(backends []backend.Backend, opt Options) *Engine {
+	return &Engine{
+		opt:      opt.withDefaults(),
+		backends: backends,
+		boxes:    map[string]*box{},
+		usable:   map[string]bool{},
+	}
+}
+
+// Get returns a sandbox as its owner sees it.
+func (e *Engine) Get(id string) (api.Sandbox, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	return b.view(), nil
+}
+
+// Close ends every sandbox, waits until all are gone, and refuses new ones.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	e.closed = true
+	var live []string
+	for id := range e.boxes {
+		live = append(live, id)
+	}
+	e.mu.Unlock()
+
+	errs := make([]error, len(live))
+	var wg sync.WaitGroup
+	for i, id := range live {
+		wg.Go(func() { _, errs[i] = e.Delete(ctx, id) })
+	}
+	wg.Wait()
+	done := make(chan struct{})
+	go func() { e.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		errs = append(errs, ctx.Err())
+	}
+	return errors.Join(errs...)
+}
+
+// Doctor says what this host offers.
+func (e *Engine) Doctor(ctx context.Context) api.Doctor {
+	d := api.Doctor{Host: map[string]any{}, Rungs: e.rungs(ctx), Walls: []api.Wall{}}
+	for _, be := range e.backends {
+		if doc, ok := be.(backend.Doctor); ok {
+			d.Walls = append(d.Walls, doc.Walls(ctx)...)
+		}
+	}
+	return d
+}
+
+func (e *Engine) rungs(ctx context.Context) []api.Rung {
+	rungs := make([]api.Rung, 0, len(e.backends))
+	for _, be := range e.backends {
+		info := be.Info()
+		r := api.Rung{Name: info.Name, Boundary: info.Boundary, Available: true}
+		if err := be.Check(ctx); err != nil {
+			r.Available, r.Reason = false, err.Error()
+			var ae *api.Error
+			if errors.As(err, &ae) {
+				r.Fix = ae.Hint
+			}
+		}
+		rungs = append(rungs, r)
+	}
+	return rungs
+}
+
+func (e *Engine) find(id string) (*box, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b := e.boxes[id]; b != nil {
+		return b, nil
+	}
+	return nil, &api.Error{Code: api.CodeSandboxNotFound, Message: fmt.Sprintf("sandbox %.40q does not exist", id)}
+}
+
+// forget keeps the number of remembered sandboxes bounded.
+func (e *Engine) forget(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.past = append(e.past, id)
+	for len(e.past) > maxPast {
+		delete(e.boxes, e.past[0])
+		e.past = e.past[1:]
+	}
+}
+
+func hostFailure(step string, err error) error {
+	var ae *api.Error
+	if errors.As(err, &ae) {
+		return err
+	}
+	return &api.Error{Code: api.CodeHostFailure, Message: step + ": " + err.Error(), Hint: "berm doctor"}
+}
+
+// ms is a duration as timings_ms shows it.
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

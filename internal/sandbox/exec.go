@@ -1,0 +1,309 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/guest"
+)
+
+// A Stream names one output of an exec.
+type Stream uint8
+
+// The outputs of an exec. A terminal has only Stdout.
+const (
+	Stdout Stream = iota
+	Stderr
+)
+
+// Streams connect one exec with whoever asked for it. The zero value reads
+// nothing and drops the output.
+type Streams struct {
+	// Output takes what the program wrote, in order, from one goroutine. An
+	// error means that the other side is gone, and ends the exec as killed.
+	Output func(s Stream, p []byte) error
+	// Input brings events until it is closed; closing it means nothing by
+	// itself. What is sent is always taken without delay, so the sender can
+	// go on watching its own side; it bounds the stdin that is on its way.
+	Input <-chan Input
+	// Took is told how many bytes of stdin the program's side has taken.
+	Took func(n int)
+}
+
+// An Input is one event for a running exec: exactly one field is set.
+type Input struct {
+	Stdin      []byte
+	StdinClose bool
+	Rows, Cols uint16 // the terminal has a new size
+	Signal     int
+}
+
+const (
+	maxExecs     = 32       // at once in one sandbox
+	outAhead     = 1 << 20  // output that may wait for a slow reader
+	outRemainder = 16 << 20 // the same for what is left when the exec is over
+)
+
+// Exec runs one command to its end. The error is not nil only if nothing was
+// executed; every other trouble is an ending.
+func (e *Engine) Exec(ctx context.Context, id string, req api.ExecRequest, s Streams) (api.ExecResult, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return api.ExecResult{}, err
+	}
+	start, timeout, err := b.plan(req)
+	if err != nil {
+		return api.ExecResult{}, err
+	}
+	if err := b.enter(); err != nil {
+		return api.ExecResult{}, err
+	}
+	defer b.leave()
+
+	x := &execution{e: e, b: b, id: start.ID, streams: s, began: time.Now(), mark: b.mark(),
+		out: newQueue(outAhead), flooded: make(chan struct{}), deaf: make(chan struct{}),
+		limit: b.spec.Limits.OutputBytes}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if x.p, err = b.guest.Start(ctx, start); err != nil {
+		stop := ""
+		if ctx.Err() != nil {
+			stop = api.EndKilled
+		}
+		return x.finish(err, stop), nil
+	}
+	return x.run(ctx, timeout), nil
+}
+
+// enter and leave count the execs of a sandbox.
+func (b *box) enter() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state != Running {
+		return &api.Error{Code: api.CodeSandboxEnded, Message: fmt.Sprintf("sandbox %s is %s", b.id, b.state)}
+	}
+	if b.execs >= maxExecs {
+		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("sandbox %s already runs %d commands", b.id, maxExecs)}
+	}
+	b.execs++
+	return nil
+}
+
+func (b *box) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.execs--
+}
+
+// An execution is one exec on its way from start to ending.
+type execution struct {
+	e       *Engine
+	b       *box
+	id      string
+	p       *guest.Process
+	streams Streams
+	began   time.Time
+	ran     time.Time // when the guest was known to be up
+	mark    mark
+	limit   int64
+
+	out     *queue
+	flooded chan struct{} // closed at the flood bound
+	deaf    chan struct{} // closed when Output failed
+	sent    [2]int64      // bytes per stream; read's own until it returns
+	caps    capSet        // run's own
+}
+
+// run waits for whatever comes first: the program's end, a deadline, a flood,
+// the caller's going away, the sandbox's end.
+func (x *execution) run(ctx context.Context, timeout time.Duration) api.ExecResult {
+	readDone, sendDone := make(chan error, 1), make(chan struct{})
+	go func() { readDone <- x.read(ctx) }()
+	go func() { defer close(sendDone); x.send() }()
+	over := make(chan struct{})
+	defer close(over)
+	go x.feed(over)
+
+	ready, gone := x.b.ready, x.b.gone
+	var deadline <-chan time.Time
+	tick := time.NewTicker(x.e.opt.Sample)
+	defer tick.Stop()
+
+	var stop string
+	var err error
+wait:
+	for {
+		select {
+		case err = <-readDone:
+			readDone = nil
+			break wait
+		case <-ready: // the clock of the program starts here
+			ready, x.ran = nil, time.Now()
+			if timeout > 0 {
+				t := time.NewTimer(timeout)
+				defer t.Stop()
+				deadline = t.C
+			}
+		case <-deadline:
+			stop = api.EndTimeout
+			x.caps.add(api.CapTimeout)
+			break wait
+		case <-x.flooded:
+			stop = api.EndOutput
+			break wait
+		case <-ctx.Done():
+			stop = api.EndKilled
+			break wait
+		case <-x.deaf:
+			stop = api.EndKilled
+			break wait
+		case <-gone:
+			break wait
+		case <-tick.C:
+			if x.b.sample() {
+				x.caps.add(api.CapDisk)
+			}
+		}
+	}
+	if readDone != nil {
+		err = x.halt(stop, readDone)
+	}
+	x.out.close()
+	select {
+	case <-x.flooded: // cut there, even if the program ended in the same moment
+		stop = cmp.Or(stop, api.EndOutput)
+	default:
+	}
+	if stop == api.EndKilled {
+		x.out.kill()
+	}
+	<-sendDone
+	return x.finish(err, stop)
+}
+
+// halt ends a program that is still running, through the agent if that works
+// in time, else by stopping the sandbox, and returns how reading ended.
+func (x *execution) halt(stop string, readDone <-chan error) error {
+	x.out.raise(outRemainder)
+	over := time.NewTimer(2 * x.e.opt.Grace)
+	defer over.Stop()
+	if stop != "" {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), x.e.opt.Grace)
+			defer cancel()
+			x.p.Kill(ctx)
+		}()
+	}
+	select {
+	case err := <-readDone:
+		return err
+	case <-over.C:
+	}
+	if stop != "" {
+		x.e.stop(x.b, stop)
+	}
+	x.b.guest.Close()
+	x.out.kill() // a reader that waits for room would never end
+	return <-readDone
+}
+
+// read takes the output from the guest until the program's end, and cuts it at
+// the flood bound.
+func (x *execution) read(ctx context.Context) error {
+	left := x.limit * api.FloodFactor
+	for {
+		s, p, err := x.p.Read(context.WithoutCancel(ctx))
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(p) == 0 || left < 0 {
+			continue
+		}
+		if left -= int64(len(p)); left < 0 {
+			p = p[:int64(len(p))+left]
+			close(x.flooded)
+		}
+		stream := Stdout
+		if s == guest.Stderr {
+			stream = Stderr
+		}
+		x.sent[stream] += int64(len(p))
+		x.out.put(chunk{stream, append([]byte(nil), p...)})
+	}
+}
+
+// send hands the output on, at the speed of whoever takes it.
+func (x *execution) send() {
+	for {
+		c, ok := x.out.get()
+		if !ok {
+			return
+		}
+		if x.streams.Output == nil {
+			continue
+		}
+		if x.streams.Output(c.stream, c.data) != nil {
+			x.out.kill()
+			close(x.deaf)
+			return
+		}
+	}
+}
+
+// feed passes input events on. Stdin has a goroutine of its own, because the
+// program may not be reading it.
+func (x *execution) feed(over <-chan struct{}) {
+	if x.streams.Input == nil {
+		return
+	}
+	stdin := newQueue(2 * api.StdinWindow)
+	defer stdin.kill()
+	go func() {
+		broken := false
+		for {
+			c, ok := stdin.get()
+			if !ok {
+				return
+			}
+			if c.data == nil {
+				x.p.CloseStdin()
+				continue
+			}
+			if !broken {
+				_, err := x.p.Write(c.data)
+				broken = err != nil // it no longer reads: what comes is taken and dropped
+			}
+			if x.streams.Took != nil {
+				x.streams.Took(len(c.data))
+			}
+		}
+	}()
+	for {
+		select {
+		case <-over:
+			return
+		case in, ok := <-x.streams.Input:
+			switch {
+			case !ok:
+				<-over
+				return
+			case in.StdinClose:
+				stdin.put(chunk{})
+			case in.Stdin != nil:
+				stdin.put(chunk{data: in.Stdin})
+			case in.Signal != 0:
+				x.p.Signal(in.Signal)
+			case in.Rows != 0 || in.Cols != 0:
+				x.p.Resize(in.Rows, in.Cols)
+			}
+		}
+	}
+}

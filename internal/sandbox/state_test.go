@@ -1,0 +1,30 @@
+package sandbox
+
+import "testing"
+
+func TestMoves(t *testing.T) {
+	all := []State{Creating, Running, Ending, Ended, Failed}
+	legal := map[[2]State]bool{
+		{Creating, Running}: true, {Creating, Ending}: true, {Creating, Failed}: true,
+		{Running, Ending}: true, {Running, Ended}: true, {Running, Failed}: true,
+		{Ending, Ended}: true, {Ending, Failed}: true,
+	}
+	for _, from := range all {
+		for _, to := range all {
+			got, err := from.next(to)
+			want := legal[[2]State{from, to}]
+			if (err == nil) != want {
+				t.Errorf("%s -> %s: err = %v, legal = %v", from, to, err, want)
+			}
+			if want && got != to || !want && got != from {
+				t.Errorf("%s -> %s: now %s", from, to, got)
+			}
+		}
+		if from.final() != (from == Ended || from == Failed) {
+			t.Errorf("%s.final() = %v", from, from.final())
+		}
+	}
+	if _, err := State("other").next(Running); err == nil {
+		t.Error("an unknown state may not move")
+	}
+}
