@@ -3,6 +3,7 @@ package keeper
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -84,7 +85,7 @@ func (k *Keeper) serve() error {
 		var q request
 		files, err := receive(k.conn, buf, &q)
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) || err.Error() == "end of stream" {
+			if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
 				return nil
 			}
 			return fmt.Errorf("engine: %w", err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"regexp"
@@ -17,7 +18,7 @@ import (
 // {image0}, {image1}, ... (Images in order, read-only), {spec} (the descriptor
 // that came with the request), {upper} (the scratch file of the writable
 // layer), {control} (listening socket), {sync} (one byte when up), {agent}
-// (the guest end of the agent stream), {null}.
+// and {agent2} (the guest end of the agent stream, twice), {null}.
 type Launch struct {
 	ID         string      `json:"id"`
 	Args       []string    `json:"args"`
@@ -120,7 +121,7 @@ func receive(c *net.UnixConn, buf []byte, v any) ([]*os.File, error) {
 	files := rights(oob[:oobn])
 	if n == 0 {
 		closeAll(files)
-		return nil, errors.New("end of stream")
+		return nil, io.EOF
 	}
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		closeAll(files)

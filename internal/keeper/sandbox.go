@@ -203,6 +203,7 @@ func (k *Keeper) files(q Launch, spec *os.File, uid int) (f launchFiles, err err
 	}
 	own(guest, nil)
 	give("agent", guest)
+	give("agent2", guest)
 	f.engine = append(f.engine, host)
 	if uid > 0 {
 		if err := guest.Chown(uid, uid); err != nil {

@@ -39,6 +39,10 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox
 	if !validName(req.Template) {
 		return api.Sandbox{}, &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("template %.60q is not a name", req.Template)}
 	}
+	image, err := e.opt.Images(req.Template)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
 	be, err := e.pick(ctx, req.Isolation)
 	if err != nil {
 		return api.Sandbox{}, err
@@ -52,7 +56,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox
 		gone:  make(chan struct{}),
 		state: Creating,
 	}
-	b.spec = backend.Spec{ID: b.id, Image: req.Template, Hostname: "berm", Limits: limits}
+	b.spec = backend.Spec{ID: b.id, Image: image, Hostname: "berm", Limits: limits}
 	if req.RunID != "" && limits.TimeoutSeconds != api.Unlimited {
 		b.spec.Deadline = began.Add(seconds(limits.TimeoutSeconds) + deadlineSlack)
 	}

@@ -16,6 +16,10 @@ import (
 type Options struct {
 	Log *slog.Logger // nil: nothing is logged
 
+	// Images finds the root image of a template; its error is the caller's.
+	// nil: an image has its template's name.
+	Images func(template string) (image string, err error)
+
 	Boot    time.Duration // a new guest answers within this; 0: 10 s
 	Grace   time.Duration // a killed exec is over within this, else the sandbox is; 0: 300 ms
 	Settle  time.Duration // wait for the host's word after the stream broke; 0: 2 s
@@ -27,6 +31,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Images == nil {
+		o.Images = func(template string) (string, error) { return template, nil }
 	}
 	for _, d := range []struct {
 		v   *time.Duration

@@ -1,0 +1,245 @@
+// Package gvisor is the user-space-kernel rung: each sandbox is a gVisor
+// sentry, started by the keeper in an empty root with its own uid, no
+// capabilities and no network, its root an EROFS image. What the guest calls a
+// kernel is an unprivileged process here.
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/backend"
+	"github.com/bermhq/berm/internal/jail"
+	"github.com/bermhq/berm/internal/keeper"
+)
+
+// Backend starts gVisor sandboxes through a keeper.
+type Backend struct {
+	keeper *keeper.Client
+	agent  string // image name of the guest agent's layer
+}
+
+// New returns a Backend over a keeper. agentImage names the image that holds
+// the guest agent, in the keeper's template store.
+func New(k *keeper.Client, agentImage string) *Backend {
+	return &Backend{keeper: k, agent: agentImage}
+}
+
+// Info says what this rung is.
+func (b *Backend) Info() backend.Info {
+	return backend.Info{Name: api.IsolationGVisor, Boundary: api.BoundaryUserKernel}
+}
+
+// Check says whether this host can run it.
+func (b *Backend) Check(ctx context.Context) error {
+	if runtime.GOARCH != "amd64" {
+		return &api.Error{Code: api.CodeRungUnavailable,
+			Message: "gvisor: this build runs sandboxes on amd64 only, this host is " + runtime.GOARCH,
+			Hint:    "use an x86-64 Linux host"}
+	}
+	_, err := b.keeper.Facts(ctx)
+	return err
+}
+
+// Host tasks for a sandbox whose guest may have n tasks: gVisor keeps up to two
+// per guest process and shares them between threads, next to its own.
+func hostTasks(n int64) int64 {
+	if n <= 0 {
+		return 0
+	}
+	return 4*n + 128
+}
+
+func limits(l api.Limits) jail.Limits {
+	j := jail.Limits{Tasks: hostTasks(l.Pids)}
+	if l.MemoryBytes > 0 {
+		j.MemoryBytes = l.MemoryBytes
+	}
+	if l.CPUs > 0 {
+		j.CPUs = l.CPUs
+	}
+	return j
+}
+
+func numCPU(l api.Limits) int {
+	n := runtime.NumCPU()
+	if l.CPUs > 0 {
+		n = min(n, int(math.Ceil(l.CPUs)))
+	}
+	return max(n, 1)
+}
+
+// Start launches a sandbox and returns when its guest agent has been started.
+func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, error) {
+	spec, err := marshalSpec(s)
+	if err != nil {
+		return nil, err
+	}
+	f, err := memfile(spec)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l := keeper.Launch{
+		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: []string{s.Image, b.agent}, Limits: limits(s.Limits),
+	}
+	if s.Limits.Pids < 0 {
+		l.NProc = 4096 // the user accepted that no cgroup holds; this still keeps the host alive
+	}
+	if !s.Deadline.IsZero() {
+		l.DeadlineMS = s.Deadline.UnixMilli()
+	}
+	r, err := b.keeper.Launch(ctx, l, f)
+	if err != nil {
+		return nil, translate(err)
+	}
+	i := &instance{b: b, id: s.ID, run: r}
+	if err := i.start(); err != nil {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		i.Stop(stop)
+		if r.Exited.Cause == keeper.CauseMemory {
+			return nil, &api.Error{Code: api.CodeLimitInvalid,
+				Message: fmt.Sprintf("memory: %d bytes are not enough to start a sandbox", s.Limits.MemoryBytes),
+				Hint:    "--memory=64m or more"}
+		}
+		return nil, fmt.Errorf("start the guest: %w", err)
+	}
+	return i, nil
+}
+
+// Attach finds a running sandbox again. Instances do not outlive the keeper
+// that berm run starts, so there is nothing to find yet.
+func (b *Backend) Attach(context.Context, backend.Handle) (backend.Instance, error) {
+	return nil, backend.ErrGone
+}
+
+func memfile(b []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("spec", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "spec")
+	if _, err := f.Write(b); err != nil {
+		f.Close()
+		return nil, err
+	}
+	_, err = f.Seek(0, 0)
+	return f, err
+}
+
+// translate gives a keeper's refusal the shape of the API.
+func translate(err error) error {
+	var r *keeper.Refusal
+	if errors.As(err, &r) {
+		return &api.Error{Code: r.Code, Message: r.Message, Hint: r.Hint}
+	}
+	return err
+}
+
+// An instance is one gVisor sandbox.
+type instance struct {
+	b   *Backend
+	id  string
+	run *keeper.Running
+
+	mu    sync.Mutex // guards agent
+	agent *os.File
+}
+
+func (i *instance) start() error {
+	i.agent = i.run.Agent
+	c, err := newControl(i.run.Control)
+	if err != nil {
+		return err
+	}
+	// Nothing more is asked over this connection: pause, snapshot and restore
+	// take fresh ones from the keeper.
+	defer c.close()
+	if err := c.call(methodNetwork, loopbackOnly(), 10*time.Second); err != nil {
+		return err
+	}
+	return c.call(methodStart, i.id, 20*time.Second)
+}
+
+func (i *instance) Handle() backend.Handle {
+	return backend.Handle{Backend: api.IsolationGVisor, ID: i.id}
+}
+
+// Agent returns the byte stream to the guest agent, once.
+func (i *instance) Agent(context.Context) (net.Conn, error) {
+	i.mu.Lock()
+	f := i.agent
+	i.agent = nil
+	i.mu.Unlock()
+	if f == nil {
+		return nil, errors.New("the agent stream is taken")
+	}
+	c, err := jail.Conn(f)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Wait blocks until nothing of the sandbox is left.
+func (i *instance) Wait(ctx context.Context) (backend.Exit, error) {
+	select {
+	case <-i.run.Gone:
+		e := i.run.Exited
+		if e.Unkept != "" {
+			return backend.Exit{Cause: e.Cause, Code: e.Code}, fmt.Errorf("clean up %s: %s", i.id, e.Unkept)
+		}
+		return backend.Exit{Cause: e.Cause, Code: e.Code}, nil
+	case <-ctx.Done():
+		return backend.Exit{}, ctx.Err()
+	}
+}
+
+// Stop ends the sandbox and returns when no trace is left.
+func (i *instance) Stop(ctx context.Context) error {
+	i.mu.Lock()
+	if i.agent != nil {
+		i.agent.Close()
+		i.agent = nil
+	}
+	i.mu.Unlock()
+	err := i.b.keeper.Stop(ctx, i.id)
+	if errors.Is(err, keeper.ErrClosed) {
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = i.Wait(ctx)
+	return err
+}
+
+// Usage measures from outside, or tells the last figures after the end.
+func (i *instance) Usage() (backend.Usage, error) {
+	select {
+	case <-i.run.Gone:
+		return usage(i.run.Exited.Stat, i.run.Exited.Upper), nil
+	default:
+	}
+	var st jail.Stat
+	if i.run.Cgroup != nil {
+		st = i.run.Cgroup.Stat()
+	}
+	return usage(st, keeper.Allocated(i.run.Upper)), nil
+}
+
+func usage(s jail.Stat, upper int64) backend.Usage {
+	return backend.Usage{CPU: s.CPU, MemoryBytes: s.Memory, MemoryPeak: s.MemoryPeak, Tasks: s.Tasks,
+		DiskBytes: upper, OOMKills: s.OOMKills, TaskFails: s.TaskFails}
+}

@@ -1,0 +1,141 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/backend"
+)
+
+// The few fields of the OCI runtime specification that gVisor reads from us.
+// The format is https://github.com/opencontainers/runtime-spec.
+type ociSpec struct {
+	Version     string            `json:"ociVersion"`
+	Process     ociProcess        `json:"process"`
+	Root        ociRoot           `json:"root"`
+	Hostname    string            `json:"hostname"`
+	Mounts      []ociMount        `json:"mounts"`
+	Linux       ociLinux          `json:"linux"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+type ociProcess struct {
+	User         map[string]uint32   `json:"user"`
+	Args         []string            `json:"args"`
+	Env          []string            `json:"env"`
+	Cwd          string              `json:"cwd"`
+	Capabilities map[string][]string `json:"capabilities"`
+	Rlimits      []ociRlimit         `json:"rlimits"`
+	NoNewPrivs   bool                `json:"noNewPrivileges"`
+}
+
+type ociRlimit struct {
+	Type string `json:"type"`
+	Hard uint64 `json:"hard"`
+	Soft uint64 `json:"soft"`
+}
+
+type ociRoot struct {
+	Path     string `json:"path"`
+	Readonly bool   `json:"readonly"`
+}
+
+type ociMount struct {
+	Destination string   `json:"destination"`
+	Type        string   `json:"type"`
+	Source      string   `json:"source"`
+	Options     []string `json:"options,omitempty"`
+}
+
+type ociLinux struct {
+	Namespaces []map[string]string `json:"namespaces"`
+}
+
+// Where the agent's layer is mounted inside, and the program in it.
+const (
+	agentMount = "/.berm"
+	agentPath  = agentMount + "/agent"
+)
+
+// agentCaps are what PID 1 of the guest may do inside it: change to the user
+// of each command, own and remove its files, end its processes, and be exempt
+// from that user's process limit. They mean nothing outside.
+var agentCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL",
+	"CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_SYS_RESOURCE"}
+
+func marshalSpec(s backend.Spec) ([]byte, error) {
+	// /run and /dev/shm are memory and count as memory; their size only keeps
+	// one from taking all of it in a single file.
+	half := "size=" + strconv.FormatInt(memorySize(s.Limits)/2, 10)
+	return json.Marshal(ociSpec{
+		Version: "1.1.0",
+		Process: ociProcess{
+			User: map[string]uint32{"uid": 0, "gid": 0},
+			Args: []string{agentPath}, Env: []string{}, Cwd: "/",
+			Capabilities: map[string][]string{"bounding": agentCaps, "effective": agentCaps, "permitted": agentCaps},
+			Rlimits:      []ociRlimit{{"RLIMIT_NOFILE", 65536, 65536}, {"RLIMIT_CORE", 0, 0}},
+			NoNewPrivs:   true,
+		},
+		// The overlay over the root is the writable layer; file permissions say
+		// where the guest's user may write.
+		Root:     ociRoot{Path: "/"},
+		Hostname: s.Hostname,
+		Mounts: []ociMount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "nodev", "noexec", "ro"}},
+			{Destination: "/dev", Type: "tmpfs", Source: "dev"},
+			{Destination: "/dev/pts", Type: "devpts", Source: "devpts"},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "nodev", "mode=1777", half}},
+			{Destination: "/run", Type: "tmpfs", Source: "run", Options: []string{"nosuid", "nodev", "mode=0777", half}},
+			{Destination: agentMount, Type: "erofs", Source: "agent", Options: []string{"ro", "nosuid", "nodev"}},
+		},
+		Linux: ociLinux{Namespaces: []map[string]string{
+			{"type": "pid"}, {"type": "network"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}}},
+		Annotations: map[string]string{
+			"dev.gvisor.spec.rootfs.source":  "image",
+			"dev.gvisor.spec.rootfs.type":    "erofs",
+			"dev.gvisor.spec.rootfs.overlay": "anon",
+		},
+	})
+}
+
+// bootArgs is the command line of gVisor's boot verb. The keeper fills in the
+// descriptors. Everything optional is off: no debug, no host network, no host
+// sockets or pipes, no direct access to host files, no settings of the host's.
+func bootArgs(s backend.Spec, numCPU int) []string {
+	mem := memorySize(s.Limits)
+	return []string{
+		"runsc-sandbox",
+		"--platform=systrap", "--network=none", "--directfs=false",
+		"--ignore-cgroups=true", "--host-settings=ignore", "--host-uds=none", "--host-fifo=none",
+		"--overlay2=none", "--root=/",
+		"boot",
+		"--bundle=/", "--attached=true",
+		"--gofer-mount-confs=" + fmt.Sprintf("erofs:anon:size=%d,erofs:none", diskSize(s.Limits)),
+		"--gofer-filestore-fds={upper}",
+		"--io-fds={image0}", "--io-fds={image1}",
+		"--start-sync-fd={sync}", "--controller-fd={control}", "--spec-fd={spec}",
+		"--stdio-fds={agent}", "--stdio-fds={agent2}", "--stdio-fds={null}",
+		"--total-memory=" + strconv.FormatInt(mem, 10), "--total-host-memory=" + strconv.FormatInt(mem, 10),
+		"--cpu-num=" + strconv.Itoa(numCPU), "--product-name=berm",
+		s.ID,
+	}
+}
+
+// memorySize is what the guest is told it has; without a cap, a number that no
+// host of today has less of is a lie, so it is the default cap's neighbour.
+func memorySize(l api.Limits) int64 {
+	if l.MemoryBytes <= 0 {
+		return 8 << 30
+	}
+	return l.MemoryBytes
+}
+
+func diskSize(l api.Limits) int64 {
+	if l.DiskBytes <= 0 {
+		return 1 << 40
+	}
+	return l.DiskBytes
+}

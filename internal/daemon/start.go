@@ -1,0 +1,223 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/image"
+	"github.com/bermhq/berm/internal/jail"
+)
+
+// Options say what to start.
+type Options struct {
+	StateDir string // "" is DefaultStateDir()
+	Template string // as image.Store.Resolve takes it
+	Image    image.Options
+	Sandbox  Program // cmd/berm-sandbox
+	Agent    Program // cmd/berm-agent
+	Debug    *os.File
+}
+
+// Local is a worker and a keeper of our own, ours alone.
+type Local struct {
+	Template string // the name to create sandboxes with
+
+	conns  handoff
+	owner  *net.UnixConn
+	worker *exec.Cmd
+	keeper *exec.Cmd
+	lease  *jail.Lease
+}
+
+// DefaultStateDir is where Berm keeps everything: BERM_STATE, else a place by
+// the rights of the caller.
+func DefaultStateDir() string {
+	if d := os.Getenv("BERM_STATE"); d != "" {
+		return d
+	}
+	if os.Geteuid() == 0 {
+		return "/var/lib/berm"
+	}
+	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "berm")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "state", "berm")
+}
+
+// StateDir makes the state directory and returns its absolute path.
+func StateDir(dir string) (string, error) {
+	if dir == "" {
+		dir = DefaultStateDir()
+	}
+	abs, err := filepath.Abs(dir)
+	if err == nil && dir != "" {
+		err = os.MkdirAll(abs, 0o700)
+	}
+	if err != nil || dir == "" {
+		return "", &api.Error{Code: api.CodeHostFailure, Message: fmt.Sprintf("state directory %q: %v", dir, err),
+			Hint: "berm --state DIR, with a directory that you can write"}
+	}
+	return abs, nil
+}
+
+// RuntimeFile puts the program that sandboxes run in the state directory and
+// returns its path: what `berm bench` compares with.
+func RuntimeFile(stateDir string, p Program) (string, error) {
+	state, err := StateDir(stateDir)
+	if err != nil {
+		return "", err
+	}
+	return unpack(state, p)
+}
+
+// Start prepares the state directory and starts the two processes. The caller
+// must call Close. Errors are *api.Error or plain host failures.
+func Start(ctx context.Context, o Options) (_ *Local, err error) {
+	state, err := StateDir(o.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	runtimeFile, err := unpack(state, o.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	store := image.Open(filepath.Join(state, "templates"))
+	agent, err := agentImage(ctx, state, store, o.Agent)
+	if err != nil {
+		return nil, err
+	}
+	img, err := store.Resolve(ctx, o.Template, o.Image)
+	if err != nil {
+		return nil, err
+	}
+	l := &Local{Template: "host"}
+	if img.Template != image.Host {
+		l.Template = filepath.Base(img.Template)
+	}
+	if err := l.spawn(o, state, runtimeFile, []string{agent, l.Template + "=" + img.Name}); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Local) spawn(o Options, state, runtimeFile string, workerArgs []string) error {
+	var ours, theirs [3]*os.File // caller-keeper, caller-worker, keeper-worker
+	defer func() {
+		for _, f := range append(ours[:], theirs[:]...) {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}()
+	for i := range ours {
+		var err error
+		if ours[i], theirs[i], err = jail.Pair(unix.SOCK_SEQPACKET); err != nil {
+			return err
+		}
+	}
+	root := os.Geteuid() == 0
+	mode := "root"
+	keeperAttr := &syscall.SysProcAttr{Setsid: true}
+	workerAttr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if root {
+		lease, err := jail.LeaseUID()
+		if err != nil {
+			return err
+		}
+		l.lease = lease
+		workerAttr.Credential = &syscall.Credential{Uid: uint32(lease.UID), Gid: uint32(lease.UID)}
+	} else {
+		mode = "rootless"
+		one := func(id int) []syscall.SysProcIDMap {
+			return []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
+		}
+		keeperAttr.Cloneflags = unix.CLONE_NEWUSER
+		keeperAttr.UidMappings, keeperAttr.GidMappings = one(os.Geteuid()), one(os.Getegid())
+	}
+	l.keeper = l.command(o, keeperAttr, []*os.File{theirs[0], theirs[2]}, "keeper", state, runtimeFile, mode)
+	l.worker = l.command(o, workerAttr, []*os.File{theirs[1], ours[2]}, append([]string{"worker"}, workerArgs...)...)
+
+	// The parent-death signal goes with the thread that forks.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := l.keeper.Start(); err != nil {
+		l.keeper = nil
+		if !root {
+			return &api.Error{Code: api.CodeRungUnavailable,
+				Message: fmt.Sprintf("gvisor: an ordinary user needs user namespaces: %v", err),
+				Hint:    "sudo sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=28633 kernel.apparmor_restrict_unprivileged_userns=0; or run berm as root"}
+		}
+		return fmt.Errorf("start keeper: %w", err)
+	}
+	if err := l.worker.Start(); err != nil {
+		l.worker = nil
+		return fmt.Errorf("start worker: %w", err)
+	}
+	var err error
+	if l.owner, err = jail.Conn(ours[0]); err != nil {
+		return err
+	}
+	c, err := jail.Conn(ours[1])
+	if err != nil {
+		return err
+	}
+	l.conns = handoff{c}
+	return nil
+}
+
+func (l *Local) command(o Options, attr *syscall.SysProcAttr, files []*os.File, args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = append([]string{"berm"}, args...)
+	cmd.Env = []string{} // nothing of the caller's environment
+	cmd.Dir = "/"
+	cmd.ExtraFiles = files
+	cmd.SysProcAttr = attr
+	if o.Debug != nil {
+		cmd.Stderr = o.Debug
+	}
+	return cmd
+}
+
+// Dial makes a connection to the worker's HTTP server.
+func (l *Local) Dial(ctx context.Context) (net.Conn, error) { return l.conns.dial(ctx) }
+
+// Close ends both processes and every sandbox, and returns when they are gone.
+func (l *Local) Close() error {
+	if l.conns.conn != nil {
+		l.conns.conn.Close()
+	}
+	if l.owner != nil {
+		l.owner.Close()
+	}
+	var errs []error
+	for _, c := range []*exec.Cmd{l.worker, l.keeper} {
+		if c == nil {
+			continue
+		}
+		late := time.AfterFunc(10*time.Second, func() { c.Process.Kill() })
+		if err := c.Wait(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.Args[1], err))
+		}
+		late.Stop()
+	}
+	l.lease.Release()
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
+}
