@@ -133,7 +133,7 @@ func (c *collector) addFile(p string, info fs.FileInfo) bool {
 	if c.have[p] {
 		return true
 	}
-	if info.Mode().Perm()&0o004 == 0 || !info.Mode().IsRegular() {
+	if info.Mode().Perm()&0o004 == 0 || strings.HasSuffix(p, ".a") && info.Size() > maxArchive {
 		return false
 	}
 	if !c.bind(p, info) {
@@ -166,7 +166,7 @@ func (c *collector) addTree(p string, info fs.FileInfo) bool {
 			continue
 		}
 		info, err := c.lstat(kid)
-		if err != nil || strings.HasSuffix(name, ".a") && info.Size() > maxArchive {
+		if err != nil {
 			continue
 		}
 		if info.Mode()&fs.ModeSymlink != 0 {

@@ -99,7 +99,9 @@ func (c *collector) takeGroup(g group, programs map[string][]string) {
 		}
 	}
 	for _, p := range glob(c.root, expand(g.trees)) {
-		c.take(p)
+		if !c.pruned(p, path.Base(p)) {
+			c.take(p)
+		}
 	}
 }
 

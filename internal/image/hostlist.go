@@ -133,7 +133,7 @@ var hostGroups = []group{
 			"/usr/include/protocols", "/usr/include/$A-*",
 		}, inLibDirs(`*crt*.o libc.so libc.a libc_nonshared.a libm.so libm.a libm-*.a libmvec* libpthread.* libdl.*
 			librt.* libutil.* libcrypt.* libresolv.* libstdc++* libanl.* libatomic* libgomp*`)...),
-		prune: []string{"libg.a"},
+		prune: []string{"libg.a", "LLVMgold.so"},
 	},
 	{
 		name:     "go",
@@ -169,7 +169,7 @@ var hostGroups = []group{
 			"/usr/share/autoconf", "/usr/share/automake*", "/usr/share/aclocal*", "/usr/share/libtool", "/usr/share/bison",
 			"/usr/share/gdb",
 		}, inLibDirs("*.so *.a *.o pkgconfig cmake")...),
-		prune: []string{"/usr/include/llvm-*", "/usr/include/valgrind"},
+		prune: []string{"/usr/include/llvm-*", "/usr/include/valgrind", "libLLVM*", "libclang*", "libz3.*"},
 	},
 }
 

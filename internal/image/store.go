@@ -131,6 +131,9 @@ func (s *Store) recipe(ref string, opt Options) (recipe, error) {
 	if err != nil {
 		return recipe{}, fail(api.CodeTemplateNotFound, err.Error(), "give an absolute path")
 	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -139,7 +142,7 @@ func (s *Store) recipe(ref string, opt Options) (recipe, error) {
 	case err != nil:
 		return recipe{}, fail(api.CodeTemplateNotFound, err.Error(), "check the path and its permissions")
 	case info.IsDir():
-		return dirRecipe(path, opt), nil
+		return dirRecipe(path, opt, s), nil
 	case info.Mode().IsRegular():
 		return tarRecipe(path, opt, s), nil
 	}

@@ -208,6 +208,18 @@ func (t *tree) add(path string, n *node) error {
 	return nil
 }
 
+// remove takes away what is at path, if anything.
+func (t *tree) remove(path string) {
+	names, err := split(path)
+	if err != nil || len(names) == 0 {
+		return
+	}
+	last := len(names) - 1
+	if dir, err := t.walk(names[:last], true, false); err == nil && dir.isDir() {
+		delete(dir.kids, names[last])
+	}
+}
+
 // A source is where the content of a regular file comes from. Reader returns it
 // from its first byte; it may turn out shorter or longer than the node's size.
 type source interface {
@@ -235,16 +247,25 @@ func (s fileSource) reader() (io.Reader, func(), error) {
 	return f, func() { f.Close() }, nil
 }
 
-// rangeSource is a piece of an archive.
+// rangeSource is a piece of an archive or a spool.
 type rangeSource struct {
-	file *os.File
+	from io.ReaderAt
 	off  int64
 	size int64
 }
 
 func (s rangeSource) reader() (io.Reader, func(), error) {
-	if _, err := s.file.Seek(s.off, io.SeekStart); err != nil {
+	from, off := s.from, s.off
+	if part, ok := from.(*io.SectionReader); ok { // the kernel copies from files only
+		outer, start, _ := part.Outer()
+		from, off = outer, off+start
+	}
+	f, ok := from.(*os.File)
+	if !ok {
+		return io.NewSectionReader(from, off, s.size), func() {}, nil
+	}
+	if _, err := f.Seek(off, io.SeekStart); err != nil {
 		return nil, nil, err
 	}
-	return io.LimitReader(s.file, s.size), func() {}, nil
+	return &io.LimitedReader{R: f, N: s.size}, func() {}, nil
 }
