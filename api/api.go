@@ -258,6 +258,11 @@ type Wall struct {
 	Fix    string `json:"fix"`
 }
 
+// LeakList is the answer of `berm doctor --leaks`.
+type LeakList struct {
+	Leaks []Leak `json:"leaks"`
+}
+
 // Leak is something of an ended sandbox that is still on the host.
 type Leak struct {
 	Kind       string  `json:"kind"`

@@ -32,4 +32,10 @@ func (c *Client) Doctor(ctx context.Context) (d api.Doctor, err error) {
 	return d, err
 }
 
+// Leaks lists what ended sandboxes have left on the host.
+func (c *Client) Leaks(ctx context.Context) (l api.LeakList, err error) {
+	err = c.call(ctx, http.MethodGet, "/v1/doctor/leaks", nil, &l)
+	return l, err
+}
+
 func sandboxPath(id, rest string) string { return "/v1/sandboxes/" + url.PathEscape(id) + rest }

@@ -87,7 +87,21 @@ type Meter interface {
 	Usage() (Usage, error)
 }
 
+// Timed is an Instance that says what its start was spent on, in milliseconds
+// per step.
+type Timed interface {
+	Timings() map[string]float64
+}
+
+// A Weakened Backend knows facts of the host that make it less than its
+// boundary class says.
+type Weakened interface {
+	HostFacts(ctx context.Context) ([]string, error)
+}
+
 // A Doctor is a Backend (or what it stands on) that explains the host's walls.
 type Doctor interface {
-	Walls(ctx context.Context) []api.Wall
+	Walls(ctx context.Context) ([]api.Wall, error)
+	// Leaks lists what ended sandboxes have left on the host.
+	Leaks(ctx context.Context) ([]api.Leak, error)
 }

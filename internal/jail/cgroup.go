@@ -77,6 +77,30 @@ func (h *Hierarchy) Plan(name string) *Cgroup {
 	return c
 }
 
+// Named lists the groups below h whose names start with prefix.
+func (h *Hierarchy) Named(prefix string) []string {
+	var out []string
+	if h == nil {
+		return nil
+	}
+	for _, c := range h.controllers() {
+		found, _ := filepath.Glob(filepath.Join(h.parents[c], prefix+"*"))
+		out = append(out, found...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Probe makes and removes a group with every limit, so that "can be enforced"
+// is a fact.
+func (h *Hierarchy) Probe(name string) error {
+	c, err := h.Create(name, Limits{MemoryBytes: 64 << 20, Tasks: 64, CPUs: 1})
+	if err != nil {
+		return err
+	}
+	return c.rmdir()
+}
+
 func (h *Hierarchy) controllers() []string {
 	var out []string
 	for c := range h.parents {

@@ -126,7 +126,7 @@ func handDown(dir string, own bool) error {
 func leaf(dir string) error {
 	family := []int{os.Getpid(), os.Getppid()}
 	for _, p := range procs(dir) {
-		if !slices.Contains(family, p) && !isChild(p, family) {
+		if !slices.Contains(family, p) && !slices.Contains(family, Parent(p)) {
 			return fmt.Errorf("process %d of somebody else is in it", p)
 		}
 	}
@@ -142,18 +142,16 @@ func leaf(dir string) error {
 	return nil
 }
 
-func isChild(pid int, of []int) bool {
+// Parent is the parent of a process, 0 if there is none to be found.
+func Parent(pid int) int {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	i := strings.LastIndexByte(string(b), ')')
-	if i < 0 {
-		return false
-	}
 	f := strings.Fields(string(b[i+1:]))
-	if len(f) < 2 {
-		return false
+	if i < 0 || len(f) < 2 {
+		return 0
 	}
 	ppid, _ := strconv.Atoi(f[1])
-	return slices.Contains(of, ppid)
+	return ppid
 }
 
 func hasAll(file string, want []string) bool {

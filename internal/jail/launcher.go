@@ -189,7 +189,7 @@ func (l *Launcher) Start(c Child) (*os.Process, error) {
 
 	cmd := &exec.Cmd{
 		Path: "/proc/self/fd/" + strconv.Itoa(exe), Args: c.Args, Env: c.Env,
-		Stdin: null, Stdout: os.Stderr, Stderr: os.Stderr, ExtraFiles: c.Files,
+		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: c.Files,
 		SysProcAttr: l.attr(c.UID, cgroupFD),
 	}
 	err = l.do(func() error {

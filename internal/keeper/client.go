@@ -40,9 +40,9 @@ type Running struct {
 	Agent   *os.File // host end of the agent stream
 	Upper   *os.File // its writable layer, for Allocated
 	Cgroup  *jail.Cgroup
-	BootMS  float64
-	Gone    chan struct{} // closed when it has ended and nothing is left
-	Exited  Exited        // once Gone is closed
+	Parts   map[string]float64 // milliseconds of each step of the launch
+	Gone    chan struct{}      // closed when it has ended and nothing is left
+	Exited  Exited             // once Gone is closed
 }
 
 // NewClient speaks to a keeper over conn (SOCK_SEQPACKET).
@@ -70,7 +70,7 @@ func (c *Client) Launch(ctx context.Context, l Launch, spec *os.File) (*Running,
 		return nil, errors.New("keeper: launch answer is not whole")
 	}
 	r := &Running{PID: a.PID, Control: a.files[0], Agent: a.files[1], Upper: a.files[2],
-		Cgroup: a.Cgroup, BootMS: a.MS, Gone: make(chan struct{})}
+		Cgroup: a.Cgroup, Parts: a.Parts, Gone: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.early[l.ID]; ok {
@@ -96,9 +96,13 @@ func (c *Client) Stop(ctx context.Context, id string) error {
 	return err
 }
 
-// Facts asks what the keeper knows of this host.
-func (c *Client) Facts(ctx context.Context) (Facts, error) {
-	a, err := c.call(ctx, request{Op: "facts"})
+// Facts asks what the keeper knows of this host; with probe it tries it out.
+func (c *Client) Facts(ctx context.Context, probe bool) (Facts, error) {
+	q := request{Op: "facts"}
+	if probe {
+		q.ID = "probe"
+	}
+	a, err := c.call(ctx, q)
 	if err != nil {
 		return Facts{}, err
 	}

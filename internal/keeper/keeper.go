@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ type Config struct {
 	StateDir string // runs/ and templates/ are below it
 	Runtime  string // the program that sandboxes run, on the host
 	Rootless bool   // root only in a user namespace of its own
+	NoSweep  bool   // leave what dead keepers left, to look at it
 }
 
 // A Keeper launches and ends sandboxes for one engine.
@@ -59,7 +61,9 @@ func Run(cfg Config, owner, engine *net.UnixConn) error {
 	swept := make(chan struct{})
 	go func() {
 		defer close(swept)
-		Sweep(k.runs(), false)
+		if !cfg.NoSweep {
+			Sweep(k.runs(), false)
+		}
 	}()
 	go func() {
 		var b [1]byte
@@ -115,12 +119,11 @@ func (k *Keeper) do(q request, files []*os.File) (reply, []*os.File, error) {
 		if q.Launch == nil || len(files) != 1 {
 			return reply{}, nil, errors.New("launch: request is not whole")
 		}
-		start := time.Now()
 		s, out, err := k.launch(*q.Launch, files[0])
 		if err != nil {
 			return reply{}, nil, err
 		}
-		return reply{PID: s.pid, Cgroup: s.group, MS: float64(time.Since(start).Microseconds()) / 1000}, out, nil
+		return reply{PID: s.pid, Cgroup: s.group, Parts: s.parts}, out, nil
 	case "connect":
 		if k.find(q.ID) == nil {
 			return reply{}, nil, &Refusal{Code: "sandbox.not-found", Message: "no such sandbox: " + q.ID}
@@ -134,7 +137,7 @@ func (k *Keeper) do(q request, files []*os.File) (reply, []*os.File, error) {
 		}
 		return reply{}, nil, nil
 	case "facts":
-		return reply{Facts: k.facts()}, nil, nil
+		return reply{Facts: k.facts(q.ID == "probe")}, nil, nil
 	}
 	return reply{}, nil, fmt.Errorf("unknown request %q", q.Op)
 }
@@ -145,11 +148,29 @@ func (k *Keeper) post(v reply, files ...*os.File) {
 	send(k.conn, v, files...) // an engine that is gone is noticed by serve
 }
 
-func (k *Keeper) facts() *Facts {
+// facts says what this host can do. probe tries it out and looks for leaks.
+func (k *Keeper) facts(probe bool) *Facts {
 	f := &Facts{Rootless: k.cfg.Rootless, CgroupV2: k.groups != nil && k.groups.V2, Missing: map[string]string{}}
 	for c, err := range k.missing {
 		f.Missing[c] = err.Error()
 	}
+	if !probe {
+		return f
+	}
+	if len(f.Missing) == 0 {
+		if err := k.groups.Probe("berm-probe-" + strconv.Itoa(os.Getpid())); err != nil {
+			f.Groups = err.Error()
+		}
+	}
+	switch lease, err := jail.LeaseUID(); {
+	case k.cfg.Rootless:
+		f.OwnUIDs = "not started as root: every sandbox runs as the user who called berm"
+	case err != nil:
+		f.OwnUIDs = err.Error()
+	default:
+		lease.Release()
+	}
+	f.Leaks = Leaks(k.cfg.StateDir, k.groups)
 	return f
 }
 

@@ -51,8 +51,10 @@ const (
 type Facts struct {
 	Rootless bool              `json:"rootless"`
 	CgroupV2 bool              `json:"cgroup_v2"`
-	Missing  map[string]string `json:"missing"` // controller -> why it cannot be used
-	Launcher string            `json:"launcher"`
+	Missing  map[string]string `json:"missing,omitempty"`  // controller -> why it cannot be used
+	Groups   string            `json:"groups,omitempty"`   // why no group could be made, "" if one was
+	OwnUIDs  string            `json:"own_uids,omitempty"` // why sandboxes cannot have host uids of their own
+	Leaks    []Leak            `json:"leaks,omitempty"`
 }
 
 // Refusal is an error with a code of the api table and a way out.
@@ -73,13 +75,13 @@ type request struct {
 
 // A reply to launch carries control, agent and upper; to connect, control.
 type reply struct {
-	Seq    uint64       `json:"seq,omitempty"` // 0: an event
-	Err    *Refusal     `json:"err,omitempty"`
-	PID    int          `json:"pid,omitempty"`
-	Cgroup *jail.Cgroup `json:"cgroup,omitempty"`
-	Facts  *Facts       `json:"facts,omitempty"`
-	Exited *Exited      `json:"exited,omitempty"`
-	MS     float64      `json:"ms,omitempty"` // time from request to up
+	Seq    uint64             `json:"seq,omitempty"` // 0: an event
+	Err    *Refusal           `json:"err,omitempty"`
+	PID    int                `json:"pid,omitempty"`
+	Cgroup *jail.Cgroup       `json:"cgroup,omitempty"`
+	Facts  *Facts             `json:"facts,omitempty"`
+	Exited *Exited            `json:"exited,omitempty"`
+	Parts  map[string]float64 `json:"parts,omitempty"` // milliseconds of each step of a launch
 }
 
 const (

@@ -31,6 +31,16 @@ type sandbox struct {
 	mu    sync.Mutex // guards cause
 	cause string
 	gone  chan struct{} // closed when nothing is left
+
+	lap   time.Time
+	parts map[string]float64 // milliseconds of each step of the launch
+}
+
+// step notes what the time since the last step was spent on.
+func (s *sandbox) step(name string) {
+	now := time.Now()
+	s.parts[name] = float64(now.Sub(s.lap).Microseconds()) / 1000
+	s.lap = now
 }
 
 // bootTimeout bounds the time from fork to the byte that says "up".
@@ -42,7 +52,8 @@ func (k *Keeper) launch(q Launch, spec *os.File) (_ *sandbox, out []*os.File, er
 	if err := k.admit(q); err != nil {
 		return nil, nil, err
 	}
-	s := &sandbox{id: q.ID, gone: make(chan struct{}), unOOM: func() {}}
+	s := &sandbox{id: q.ID, gone: make(chan struct{}), unOOM: func() {},
+		lap: time.Now(), parts: map[string]float64{}}
 	var scratch []*os.File // closed on the way out in any case
 	defer func() {
 		closeAll(scratch)
@@ -65,6 +76,7 @@ func (k *Keeper) launch(q Launch, spec *os.File) (_ *sandbox, out []*os.File, er
 			return nil, nil, err
 		}
 	}
+	s.step("cgroup")
 	uid := 0
 	if !k.cfg.Rootless {
 		if s.lease, err = jail.LeaseUID(); err != nil {
@@ -86,6 +98,7 @@ func (k *Keeper) launch(q Launch, spec *os.File) (_ *sandbox, out []*os.File, er
 			return nil, out, err
 		}
 	}
+	s.step("files")
 	s.proc, err = k.launcher.Start(jail.Child{
 		Exe: k.exe, Args: fill(q.Args, f.index), Files: f.child,
 		Env: []string{"RUNSC_START_TIME_NANOS=" + strconv.FormatInt(time.Now().UnixNano(), 10)},
@@ -95,6 +108,7 @@ func (k *Keeper) launch(q Launch, spec *os.File) (_ *sandbox, out []*os.File, er
 		return nil, out, err
 	}
 	s.pid = s.proc.Pid
+	s.step("fork")
 	closeAll(f.close) // only the child has its ends now: a dead child is an end of file
 	scratch = nil
 
@@ -112,6 +126,7 @@ func (k *Keeper) launch(q Launch, spec *os.File) (_ *sandbox, out []*os.File, er
 
 	err = jail.WaitByte(f.sync, bootTimeout)
 	f.sync.Close()
+	s.step("boot")
 	if err == nil {
 		covered := make(chan error, 1)
 		go func() { covered <- jail.CoverProc(s.pid) }()
@@ -123,6 +138,7 @@ func (k *Keeper) launch(q Launch, spec *os.File) (_ *sandbox, out []*os.File, er
 		if control != nil {
 			out = append([]*os.File{control}, out...)
 		}
+		s.step("cover")
 	}
 	if err != nil {
 		s.end(CauseStopped)

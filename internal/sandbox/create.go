@@ -60,9 +60,15 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox
 	if req.RunID != "" && limits.TimeoutSeconds != api.Unlimited {
 		b.spec.Deadline = began.Add(seconds(limits.TimeoutSeconds) + deadlineSlack)
 	}
+	weak := []string{}
+	if w, ok := be.(backend.Weakened); ok {
+		if weak, err = w.HostFacts(ctx); err != nil {
+			return api.Sandbox{}, hostFailure("look at the host", err)
+		}
+	}
 	b.public = api.Sandbox{
 		SandboxID: b.id, RunID: req.RunID, Template: req.Template,
-		Isolation: info.Name, Boundary: info.Boundary, HostFactsWeakening: []string{},
+		Isolation: info.Name, Boundary: info.Boundary, HostFactsWeakening: weak,
 		Limits: limits, Tags: map[string]string{}, TimingsMS: map[string]float64{},
 	}
 	maps.Copy(b.public.Tags, req.Tags)
@@ -96,6 +102,9 @@ func (e *Engine) start(ctx context.Context, be backend.Backend, b *box) error {
 	}
 	b.inst, b.guest = inst, guest.New(conn, guest.Options{})
 	b.meter, _ = inst.(backend.Meter)
+	if t, ok := inst.(backend.Timed); ok {
+		maps.Copy(b.public.TimingsMS, t.Timings())
+	}
 	b.timing("create", time.Since(b.began))
 	if err := b.move(Running); err != nil {
 		panic(err) // nobody else has seen b yet

@@ -112,14 +112,33 @@ func (e *Engine) Close(ctx context.Context) error {
 }
 
 // Doctor says what this host offers.
-func (e *Engine) Doctor(ctx context.Context) api.Doctor {
-	d := api.Doctor{Host: map[string]any{}, Rungs: e.rungs(ctx), Walls: []api.Wall{}}
+func (e *Engine) Doctor(ctx context.Context) (api.Doctor, error) {
+	d := api.Doctor{Host: hostFacts(), Rungs: e.rungs(ctx), Walls: []api.Wall{}}
 	for _, be := range e.backends {
 		if doc, ok := be.(backend.Doctor); ok {
-			d.Walls = append(d.Walls, doc.Walls(ctx)...)
+			w, err := doc.Walls(ctx)
+			if err != nil {
+				return d, hostFailure("look at the host", err)
+			}
+			d.Walls = append(d.Walls, w...)
 		}
 	}
-	return d
+	return d, nil
+}
+
+// Leaks lists what ended sandboxes have left on the host.
+func (e *Engine) Leaks(ctx context.Context) (api.LeakList, error) {
+	out := api.LeakList{Leaks: []api.Leak{}}
+	for _, be := range e.backends {
+		if doc, ok := be.(backend.Doctor); ok {
+			l, err := doc.Leaks(ctx)
+			if err != nil {
+				return out, hostFailure("look for leaks", err)
+			}
+			out.Leaks = append(out.Leaks, l...)
+		}
+	}
+	return out, nil
 }
 
 func (e *Engine) rungs(ctx context.Context) []api.Rung {

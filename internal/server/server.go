@@ -59,6 +59,7 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 		{"GET /v1/sandboxes/{id}/list", s.list},
 		{"GET /v1/sandboxes/{id}/files", s.readFile},
 		{"GET /v1/doctor", s.doctor},
+		{"GET /v1/doctor/leaks", s.leaks},
 		{"/", s.noRoute},
 	} {
 		mux.Handle(r.pattern, s.edge(r.handle))
@@ -129,6 +130,17 @@ func (s *server) noRoute(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) doctor(w http.ResponseWriter, r *http.Request) error {
-	reply(w, http.StatusOK, s.e.Doctor(r.Context()))
-	return nil
+	d, err := s.e.Doctor(r.Context())
+	if err == nil {
+		reply(w, http.StatusOK, d)
+	}
+	return err
+}
+
+func (s *server) leaks(w http.ResponseWriter, r *http.Request) error {
+	l, err := s.e.Leaks(r.Context())
+	if err == nil {
+		reply(w, http.StatusOK, l)
+	}
+	return err
 }

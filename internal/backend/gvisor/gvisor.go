@@ -47,7 +47,7 @@ func (b *Backend) Check(ctx context.Context) error {
 			Message: "gvisor: this build runs sandboxes on amd64 only, this host is " + runtime.GOARCH,
 			Hint:    "use an x86-64 Linux host"}
 	}
-	_, err := b.keeper.Facts(ctx)
+	_, err := b.keeper.Facts(ctx, false)
 	return err
 }
 
@@ -166,11 +166,17 @@ func (i *instance) start() error {
 	// Nothing more is asked over this connection: pause, snapshot and restore
 	// take fresh ones from the keeper.
 	defer c.close()
+	began := time.Now()
 	if err := c.call(methodNetwork, loopbackOnly(), 10*time.Second); err != nil {
 		return err
 	}
-	return c.call(methodStart, i.id, 20*time.Second)
+	err = c.call(methodStart, i.id, 20*time.Second)
+	i.run.Parts["start"] = float64(time.Since(began).Microseconds()) / 1000
+	return err
 }
+
+// Timings are the steps of the launch.
+func (i *instance) Timings() map[string]float64 { return i.run.Parts }
 
 func (i *instance) Handle() backend.Handle {
 	return backend.Handle{Backend: api.IsolationGVisor, ID: i.id}
