@@ -46,7 +46,10 @@ func (c *Client) Exec(ctx context.Context, id string, req api.ExecRequest, sio S
 	defer close(x.done)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	if sio.Stdin != nil && (req.Stdin || req.TTY) {
+	if req.Stdin || req.TTY {
+		if sio.Stdin == nil {
+			x.sio.Stdin = bytes.NewReader(nil)
+		}
 		go x.sendStdin()
 	}
 	if sio.Resize != nil || sio.Signal != nil {
