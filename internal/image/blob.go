@@ -15,19 +15,26 @@ import (
 type File struct {
 	Content []byte
 	Mode    uint32 // permission bits; 0 is 0644
+	// Digest stands for the content where the caller knows one already: with
+	// the same digest, content is not looked at again. "" has it computed,
+	// some 0.8 ms per MiB.
+	Digest string
 }
 
 // Blob returns a small image that holds just these files, named by absolute
 // path and owned by root, with the directories they need. The same files give
-// the same image, and all but the first call cost their digest and a few
-// system calls. Errors are *api.Error, or the context's.
+// the same image, and all but the first call cost a digest (see File) and a
+// few system calls. Errors are *api.Error, or the context's.
 func (s *Store) Blob(ctx context.Context, files map[string]File) (Image, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "blob\x00%s\x00", formatVersion)
 	paths := slices.Sorted(maps.Keys(files))
 	for _, p := range paths {
-		fmt.Fprintf(h, "%s\x00%o\x00%d\x00", p, files[p].Mode, len(files[p].Content))
-		h.Write(files[p].Content)
+		f := files[p]
+		fmt.Fprintf(h, "%q %o %q ", p, f.Mode, f.Digest)
+		if f.Digest == "" {
+			fmt.Fprintf(h, "%x ", sha256.Sum256(f.Content))
+		}
 	}
 	return s.resolve(ctx, recipe{
 		template: "blob",
