@@ -6,7 +6,6 @@ import (
 	"hash"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 )
 
@@ -23,8 +22,14 @@ var hostMarks = []string{
 	"/usr/local/lib", "/usr/local/include", "/usr/local/go/VERSION", "/usr/local/go/bin",
 	"/usr/lib/node_modules", "/usr/local/lib/node_modules", "/usr/share/nodejs",
 	"/usr/lib/python3/dist-packages",
-	"/usr/lib/python3.*", "/usr/lib/python3.*/site-packages", "/usr/local/lib/python3*", "/usr/local/lib/python3*/*-packages",
 	"/usr/lib/ruby", "/usr/lib/gcc",
+}
+
+// pythonMarks are asked for each minor version of Python 3 that there is and
+// will be for a while: a stat is cheaper than reading the directories above.
+var pythonMarks = []string{
+	"/usr/lib/python3.%d", "/usr/lib/python3.%d/site-packages",
+	"/usr/local/lib/python3.%d/dist-packages", "/usr/local/lib/python3.%d/site-packages",
 }
 
 // hostKey is the fingerprint of the host's tools and of the options: a few
@@ -33,14 +38,11 @@ func hostKey(opt Options) (string, error) {
 	h := newKey("host", opt)
 	fmt.Fprintf(h, "%s\x00", opt.HostRoot)
 	for _, mark := range hostMarks {
-		at := filepath.Join(opt.HostRoot, mark)
-		if !strings.Contains(mark, "*") {
-			hashStat(h, at)
-			continue
-		}
-		found, _ := filepath.Glob(at)
-		for _, p := range found {
-			hashStat(h, p)
+		hashStat(h, filepath.Join(opt.HostRoot, mark))
+	}
+	for minor := 6; minor < 24; minor++ {
+		for _, mark := range pythonMarks {
+			hashStat(h, filepath.Join(opt.HostRoot, fmt.Sprintf(mark, minor)))
 		}
 	}
 	for _, p := range opt.Include {

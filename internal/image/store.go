@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"time"
 
 	"github.com/bermhq/berm/api"
 )
@@ -32,18 +31,6 @@ type Store struct {
 // first build.
 func Open(dir string) *Store { return &Store{dir: dir} }
 
-// A Manifest says what an image is made of. It is kept beside the image.
-type Manifest struct {
-	Name     string    `json:"name"`
-	Template string    `json:"template"`
-	Bytes    int64     `json:"bytes"`
-	Inodes   int       `json:"inodes"`
-	Created  time.Time `json:"created"`
-	Include  []string  `json:"include,omitempty"`
-	Exclude  []string  `json:"exclude,omitempty"`
-	LeftOut  []string  `json:"left_out,omitempty"` // optional groups that did not fit
-}
-
 var validName = regexp.MustCompile(`^[a-z0-9]{16,64}$`)
 
 // Path is where the image of a name is, whether or not it exists. A name that
@@ -53,22 +40,6 @@ func (s *Store) Path(name string) string {
 		name = "invalid"
 	}
 	return filepath.Join(s.dir, name+".erofs")
-}
-
-// Manifest reads the manifest of an image.
-func (s *Store) Manifest(name string) (Manifest, error) {
-	var m Manifest
-	if !validName.MatchString(name) {
-		return m, fail(api.CodeTemplateNotFound, fmt.Sprintf("no image %.80q", name), "use a template instead of an image name")
-	}
-	b, err := os.ReadFile(filepath.Join(s.dir, name+".json"))
-	if err != nil {
-		return m, fmt.Errorf("read manifest: %w", err)
-	}
-	if err := json.Unmarshal(b, &m); err != nil {
-		return m, fmt.Errorf("read manifest: %w", err)
-	}
-	return m, nil
 }
 
 // A recipe is a template that can be built: what identifies its present state,
@@ -206,50 +177,6 @@ func (s *Store) make(ctx context.Context, key string, r recipe, opt Options) (Im
 		return Image{}, err
 	}
 	return img, s.writeJSON(s.indexPath(key), img)
-}
-
-// commit writes the image under a temporary name and then gives it its own.
-func (s *Store) commit(p *plan, m *meter, man Manifest) (Image, error) {
-	f, err := s.temp()
-	if err != nil {
-		return Image{}, err
-	}
-	defer f.discard()
-	if err := p.write(f.File, m); err != nil {
-		return Image{}, err
-	}
-	man.Bytes, man.Inodes, man.Created = p.blocks*blockSize, len(p.nodes), time.Now().UTC().Truncate(time.Second)
-	if man.Name, err = contentName(f, man.Bytes, m); err != nil {
-		return Image{}, err
-	}
-	if err := f.Chmod(0o444); err != nil {
-		return Image{}, err
-	}
-	if err := s.writeJSON(filepath.Join(s.dir, man.Name+".json"), man); err != nil {
-		return Image{}, err
-	}
-	// What is there already may be in use, and is the same.
-	if info, err := os.Lstat(s.Path(man.Name)); err != nil || info.Size() != man.Bytes {
-		if err := os.Rename(f.Name(), s.Path(man.Name)); err != nil {
-			return Image{}, err
-		}
-	}
-	return Image{Name: man.Name, Path: s.Path(man.Name), Template: man.Template, Bytes: man.Bytes, Built: true, LeftOut: man.LeftOut}, nil
-}
-
-// writeJSON replaces a small file in one step.
-func (s *Store) writeJSON(path string, v any) error {
-	f, err := s.temp()
-	if err != nil {
-		return err
-	}
-	defer f.discard()
-	e := json.NewEncoder(f)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 func maxBytes(template string, opt Options) int64 {
