@@ -86,11 +86,11 @@ func waitForKeeper(t *testing.T, berm int) int {
 			t.Fatal(err)
 		}
 		for _, p := range procs {
-			if strings.Contains(p.cmdline, "keeper") {
+			if args := strings.Fields(p.cmdline); len(args) > 1 && args[1] == "keeper" {
 				return p.pid
 			}
 		}
 	}
-	t.Fatal("no descendant of berm run has \"keeper\" in its command line")
+	t.Fatal("no descendant of berm run is `berm keeper`")
 	return 0
 }

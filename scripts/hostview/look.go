@@ -111,9 +111,8 @@ func dirs(root string) []string {
 	return out
 }
 
-// entries lists the files below dir. Sealed records of past runs are meant to
-// stay; the caches of templates and runtimes are compared like all else, so
-// they must exist before the first look.
+// entries lists the files below dir. The caches of templates and runtimes are
+// compared like all else, so they must exist before the first look.
 func entries(dir string) []string {
 	var out []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -121,9 +120,6 @@ func entries(dir string) []string {
 			return nil
 		}
 		rel, _ := filepath.Rel(dir, path)
-		if d.IsDir() && rel == "runs" {
-			return filepath.SkipDir
-		}
 		line := rel
 		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
 			line += fmt.Sprintf(" %v %d bytes", info.Mode(), info.Size())
