@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +23,9 @@ type Stdio struct {
 	Resize         <-chan [2]uint16 // rows, columns
 	Signal         <-chan int
 }
+
+// ErrOutput is wrapped when the caller's own writer failed.
+var ErrOutput = errors.New("exec: output could not be written")
 
 // Exec runs one command to its end. When ctx ends first, so does the command,
 // and the error is ctx's.
@@ -134,7 +138,7 @@ func (x *execution) receive() (api.ExecResult, error) {
 			return api.ExecResult{}, e
 		}
 		if err != nil {
-			return api.ExecResult{}, fmt.Errorf("exec: output: %w", err)
+			return api.ExecResult{}, fmt.Errorf("%w: %w", ErrOutput, err)
 		}
 	}
 }

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bermhq/berm/api"
+)
+
+// A flag is one option of a verb.
+type flag struct {
+	name  string // without dashes
+	short string // one letter, or ""
+	value string // what its value is called; "" for a switch
+	help  string
+	set   func(string) error // a switch is set with "true" or "false"
+}
+
+type flags []flag
+
+var errHelp = errors.New("help was asked for")
+
+// parse takes flags from the front of args until the first argument that is
+// none, or `--`. A lone `-` is an argument.
+func (fs flags) parse(args []string) (rest []string, dashes bool, err error) {
+	for len(args) > 0 {
+		a := args[0]
+		if a == "--" {
+			return args[1:], true, nil
+		}
+		if a == "-" || !strings.HasPrefix(a, "-") {
+			return args, false, nil
+		}
+		args = args[1:]
+		if a == "-h" || a == "--help" {
+			return nil, false, errHelp
+		}
+		name, value, has := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		i := slices.IndexFunc(fs, func(f flag) bool {
+			return strings.HasPrefix(a, "--") && f.name == name ||
+				!strings.HasPrefix(a, "--") && f.short != "" && f.short == name
+		})
+		if i < 0 {
+			return nil, false, fs.unknown(a, name)
+		}
+		f := fs[i]
+		shown := "--" + f.name
+		switch {
+		case f.value == "" && !has:
+			value = "true"
+		case f.value == "" && value != "true" && value != "false":
+			return nil, false, &fault{shown, fmt.Sprintf("is a switch and takes no %q", value), ""}
+		case f.value != "" && !has:
+			if len(args) == 0 {
+				return nil, false, &fault{shown, "needs a value", shown + " " + f.value}
+			}
+			value, args = args[0], args[1:]
+		}
+		if err := f.set(value); err != nil {
+			var ft *fault
+			if errors.As(err, &ft) {
+				return nil, false, err
+			}
+			return nil, false, &fault{fmt.Sprintf("%s %s", shown, shellLine([]string{value})), err.Error(), ""}
+		}
+	}
+	return nil, false, nil
+}
+
+func (fs flags) unknown(shown, name string) error {
+	f := &fault{what: "flag " + strings.SplitN(shown, "=", 2)[0], why: "is not known", try: "berm help run"}
+	var known []string
+	for _, k := range fs {
+		known = append(known, k.name)
+	}
+	if near := nearest(name, known); near != "" {
+		f.try = "--" + near
+	}
+	return f
+}
+
+// text, number, size and duration are setters.
+func text(p *string) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return errEmpty
+		}
+		*p = s
+		return nil
+	}
+}
+
+func toggle(p *bool) func(string) error {
+	return func(s string) error { *p = s == "true"; return nil }
+}
+
+const unlimited = "unlimited"
+
+func size(p *int64, mayBeUnlimited bool) func(string) error {
+	return func(s string) (err error) {
+		if s == unlimited {
+			if !mayBeUnlimited {
+				return errors.New("cannot be unlimited: every host can enforce it")
+			}
+			*p = api.Unlimited
+			return nil
+		}
+		*p, err = parseSize(s)
+		return err
+	}
+}
+
+// parseSize reads 1048576, 512m, 1.5g, 2GiB: powers of 1024, never nothing.
+func parseSize(s string) (int64, error) {
+	num := strings.ToLower(s)
+	num = strings.TrimSuffix(strings.TrimSuffix(num, "b"), "i")
+	shift := 0
+	if num != "" {
+		if i := strings.IndexByte("kmgt", num[len(num)-1]); i >= 0 {
+			shift = 10 * (i + 1)
+			num = num[:len(num)-1]
+		}
+	}
+	if num == "" || strings.Trim(num, "0123456789.") != "" {
+		return 0, errors.New("is not a size, as in 512m, 2g or 1048576")
+	}
+	f, err := strconv.ParseFloat(num, 64)
+	if err != nil {
+		return 0, errors.New("is not a size, as in 512m, 2g or 1048576")
+	}
+	f *= math.Pow(2, float64(shift))
+	if f < 1 || f >= 1<<62 {
+		return 0, errors.New("is out of range")
+	}
+	return int64(f), nil
+}
+
+func duration(p *float64) func(string) error {
+	return func(s string) error {
+		if s == unlimited {
+			*p = api.Unlimited
+			return nil
+		}
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			if _, err := strconv.ParseFloat(s, 64); err == nil {
+				return &fault{"--timeout " + s, "has no unit", "--timeout " + s + "s"}
+			}
+			return errors.New("is not a time, as in 30s or 2m")
+		}
+		if d <= 0 {
+			return errors.New("is not a time after now")
+		}
+		*p = d.Seconds()
+		return nil
+	}
+}
+
+func number(p *float64) func(string) error {
+	return func(s string) error {
+		if s == unlimited {
+			*p = api.Unlimited
+			return nil
+		}
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || f <= 0 || math.IsInf(f, 0) || math.IsNaN(f) {
+			return errors.New("is not a number above zero, as in 2 or 0.5")
+		}
+		*p = f
+		return nil
+	}
+}
+
+func count(p *int64) func(string) error {
+	return func(s string) error {
+		if s == unlimited {
+			*p = api.Unlimited
+			return nil
+		}
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil || n < 1 {
+			return errors.New("is not a whole number above zero")
+		}
+		*p = n
+		return nil
+	}
+}
+
+// pairs collects K=V into a map.
+func pairs(m map[string]string, hint string) func(string) error {
+	return func(s string) error {
+		k, v, ok := strings.Cut(s, "=")
+		if !ok || k == "" {
+			return errors.New("is not K=V; " + hint)
+		}
+		m[k] = v
+		return nil
+	}
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"encoding/base64"
+	"strings"
+	"unicode/utf8"
+)
+
+// A keeper keeps the first and the last half of a stream's limit and drops what
+// is between them.
+type keeper struct {
+	head, tail []byte // tail is a ring once it is full
+	headMax    int
+	tailMax    int
+	at         int // start of the ring
+	dropped    int64
+}
+
+func newKeeper(limit int64) *keeper {
+	half := int(limit / 2)
+	return &keeper{headMax: int(limit) - half, tailMax: half}
+}
+
+func (k *keeper) Write(p []byte) (int, error) {
+	n := len(p)
+	if room := k.headMax - len(k.head); room > 0 {
+		take := min(room, len(p))
+		k.head = append(k.head, p[:take]...)
+		p = p[take:]
+	}
+	if over := len(p) - k.tailMax; over > 0 { // only the last part can stay
+		k.dropped += int64(over)
+		p = p[over:]
+	}
+	if room := k.tailMax - len(k.tail); room > 0 {
+		take := min(room, len(p))
+		k.tail = append(k.tail, p[:take]...)
+		p = p[take:]
+	}
+	for len(p) > 0 {
+		c := copy(k.tail[k.at:], p)
+		k.at = (k.at + c) % k.tailMax
+		k.dropped += int64(c)
+		p = p[c:]
+	}
+	return n, nil
+}
+
+// result is what was kept: as text, and in base64 if the text had to be
+// repaired. Runes that the cut itself split are dropped, not repaired.
+func (k *keeper) result() (text, raw string, dropped int64) {
+	head, tail := k.head, append(append([]byte{}, k.tail[k.at:]...), k.tail[:k.at]...)
+	dropped = k.dropped
+	if dropped > 0 {
+		h, t := len(head), len(tail)
+		head, tail = trimEnd(head), trimStart(tail)
+		dropped += int64(h - len(head) + t - len(tail))
+	}
+	all := string(head) + string(tail)
+	if utf8.ValidString(all) {
+		return all, "", dropped
+	}
+	// Each invalid byte is replaced by itself, so that counts stay meaningful.
+	var b strings.Builder
+	for _, r := range all {
+		b.WriteRune(r)
+	}
+	return b.String(), base64.StdEncoding.EncodeToString([]byte(all)), dropped
+}
+
+// trimEnd takes an unfinished rune off the end, trimStart a begun one off the start.
+func trimEnd(p []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
+		c := p[len(p)-i]
+		if utf8.RuneStart(c) {
+			if !utf8.FullRune(p[len(p)-i:]) {
+				return p[:len(p)-i]
+			}
+			break
+		}
+	}
+	return p
+}
+
+func trimStart(p []byte) []byte {
+	for i := 0; i < utf8.UTFMax-1 && i < len(p); i++ {
+		if utf8.RuneStart(p[i]) {
+			return p[i:]
+		}
+	}
+	return p
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bermhq/berm/api"
+)
+
+// refuse ends a run in which nothing was executed.
+func (r *runner) refuse(err error) int {
+	r.env.explain(err)
+	if r.opt.json {
+		e := &api.Error{Code: api.CodeBadRequest, Message: err.Error()}
+		var f *fault
+		var ae *api.Error
+		switch {
+		case errors.As(err, &ae):
+			e = ae
+		case errors.As(err, &f):
+			e.Hint = f.try
+		default:
+			e.Code = api.CodeHostFailure
+		}
+		r.env.printJSON(e)
+	}
+	return exitRefused
+}
+
+// unknownIsolation says what this host offers.
+func (env *Env) unknownIsolation(ctx context.Context, name string) error {
+	offers := []string{api.IsolationAuto}
+	if env.Rungs == nil {
+		offers = append(offers, api.IsolationGVisor)
+	} else {
+		for _, r := range env.Rungs(ctx) {
+			if r.Available {
+				offers = append(offers, r.Name)
+			}
+		}
+	}
+	return &api.Error{
+		Code:    api.CodeUnknownIsolation,
+		Message: fmt.Sprintf("--isolation %s: is not known; this host offers: %s", name, strings.Join(offers, ", ")),
+		Hint:    "berm run --isolation " + offers[len(offers)-1],
+	}
+}
+
+// endings is every ending that a run may have; what a server says else is not
+// believed.
+var endings = []string{api.EndExit, api.EndSignal, api.EndTimeout, api.EndTTL, api.EndIdle, api.EndMemory,
+	api.EndProcesses, api.EndOutput, api.EndPolicy, api.EndKilled, api.EndHostFailure}
+
+// finish reports a run in which something was executed.
+func (r *runner) finish() int {
+	rep, res := &r.report, &r.result
+	if !slices.Contains(endings, res.Ending) {
+		res.Ending, res.ExitCode, res.Reason = api.EndHostFailure, exitRefused, "the answer was not understood"
+	}
+	rep.SandboxID, rep.Isolation, rep.Boundary = r.sandbox.SandboxID, r.sandbox.Isolation, r.sandbox.Boundary
+	rep.Limits = r.sandbox.Limits
+	if len(r.sandbox.HostFactsWeakening) > 0 {
+		rep.HostFactsWeakening = r.sandbox.HostFactsWeakening
+	}
+	rep.Ending, rep.ExitCode = res.Ending, res.ExitCode&0xff
+	rep.CapsHit = union(union([]string{}, res.CapsHit), rep.CapsHit)
+	rep.TimingsMS["total"] = milliseconds(time.Since(r.started))
+
+	if r.opt.json {
+		var dropOut, dropErr int64
+		rep.Stdout, rep.StdoutBase64, dropOut = r.stdout.keep.result()
+		rep.Stderr, rep.StderrBase64, dropErr = r.stderr.keep.result()
+		rep.Truncated = api.Truncated{Stdout: dropOut > 0, Stderr: dropErr > 0, DroppedBytes: dropOut + dropErr}
+		if err := r.env.printJSON(rep); err != nil {
+			r.env.note("standard output: %v", err)
+		}
+	} else {
+		r.tell()
+	}
+	if r.failure != nil {
+		r.env.explain(r.failure)
+	}
+	return rep.ExitCode
+}
+
+// tell says on stderr what a person would otherwise have to guess.
+func (r *runner) tell() {
+	rep, lim := &r.report, r.report.Limits
+	why, try := "", ""
+	switch rep.Ending {
+	case api.EndTimeout:
+		why = fmt.Sprintf("still running after %s", time.Duration(lim.TimeoutSeconds*float64(time.Second)))
+		try = fmt.Sprintf("berm run --timeout %s", time.Duration(4*lim.TimeoutSeconds*float64(time.Second)))
+	case api.EndMemory:
+		why = "reached its cap of " + sizeText(lim.MemoryBytes)
+		try = "berm run --memory " + sizeText(2*lim.MemoryBytes)
+	case api.EndProcesses:
+		why = fmt.Sprintf("reached its cap of %d tasks", lim.Pids)
+		try = fmt.Sprintf("berm run --pids %d", 4*lim.Pids)
+	case api.EndOutput:
+		why = fmt.Sprintf("wrote more than %d times its limit of %s", api.FloodFactor, sizeText(lim.OutputBytes))
+		try = "berm run --output-limit " + sizeText(8*lim.OutputBytes)
+	case api.EndKilled, api.EndHostFailure, api.EndPolicy, api.EndTTL, api.EndIdle:
+		why = r.result.Reason
+	case api.EndExit:
+		if r.result.NotStarted != "" {
+			r.env.note("%s: %s", r.steps[len(r.steps)-1].args[0], r.result.NotStarted)
+		}
+	}
+	if rep.Ending != api.EndExit && rep.Ending != api.EndSignal {
+		if why == "" {
+			why = "ended it"
+		}
+		r.env.note("%s: %s", rep.Ending, why)
+		if try != "" {
+			fmt.Fprintf(r.env.Stderr, "try: %s\n", try)
+		}
+	}
+	if rep.Ending != api.EndProcesses && slices.Contains(rep.CapsHit, api.CapProcesses) {
+		r.env.note("processes: the cap of %d was reached", lim.Pids)
+	}
+	if slices.Contains(rep.CapsHit, api.CapDisk) {
+		r.env.note("disk: the cap of %s was reached", sizeText(lim.DiskBytes))
+	}
+	for _, d := range rep.Denied {
+		r.env.note("out: %s: %s", d.Target, d.Reason)
+		if d.Fix != "" {
+			fmt.Fprintf(r.env.Stderr, "try: %s\n", oneLine(d.Fix))
+		}
+	}
+}
+
+func (env *Env) printJSON(v any) error {
+	e := json.NewEncoder(env.Stdout)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// sizeText is a size as a flag takes it.
+func sizeText(n int64) string {
+	for i, unit := range []string{"t", "g", "m", "k"} {
+		if u := int64(1) << (40 - 10*i); n >= u && n%u == 0 {
+			return fmt.Sprintf("%d%s", n/u, unit)
+		}
+	}
+	return fmt.Sprint(n)
+}

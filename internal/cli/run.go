@@ -1,0 +1,277 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/bermhq/berm/api"
+)
+
+func runVerb() verb {
+	return verb{
+		name:    "run",
+		summary: "run code that nobody reviewed in a fresh sandbox, and leave nothing behind",
+		usage:   "[FLAG...] FILE [ARG...] | -- COMMAND [ARG...] | --code STRING --lang NAME | -",
+		flags:   func() flags { return new(runOptions).flags() },
+		about:   runAbout,
+		run:     func(ctx context.Context, env *Env, args []string) int { return env.run(ctx, args) },
+	}
+}
+
+// run parses, refuses what cannot be, and runs the rest.
+func (env *Env) run(ctx context.Context, args []string) int {
+	r := &runner{env: env, started: time.Now()}
+	rest, dashes, err := append(r.opt.flags(), globalFlags(env)...).parse(args)
+	if err == errHelp {
+		help(env, env.Stdout, []string{"run"})
+		return exitOK
+	}
+	if err == nil {
+		err = r.check(ctx)
+	}
+	if err == nil {
+		r.steps, err = r.opt.program(rest, dashes, env.Stdin)
+	}
+	if err != nil {
+		return r.refuse(err)
+	}
+	return r.run(ctx)
+}
+
+// check refuses flags that cannot go together, before anything is started.
+func (r *runner) check(ctx context.Context) error {
+	o := &r.opt
+	if o.tty {
+		switch {
+		case o.json:
+			return &fault{"-t", "gives the terminal to the program, so --json has nothing to report", "berm run --json"}
+		case !isTerminal(r.env.Stdin) || !isTerminal(r.env.Stdout):
+			return &fault{"-t", "your input and output are not both a terminal", "berm run --stdin"}
+		}
+	}
+	if i := o.isolation; i != "" && i != api.IsolationAuto && i != api.IsolationGVisor {
+		return r.env.unknownIsolation(ctx, i)
+	}
+	return nil
+}
+
+// errInterrupted is the cause of a context that the user ended.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible cancels at the first signal that asks to end; at the second it
+// leaves at once: what runs the sandbox cleans up when this process is gone.
+func interruptible(ctx context.Context, restore func()) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	sig, done := make(chan os.Signal, 2), make(chan struct{})
+	signal.Notify(sig, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	broken := make(chan os.Signal, 1) // a closed stdout is an error to handle, not a way to die
+	signal.Notify(broken, syscall.SIGPIPE)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-sig:
+			case <-done:
+				return
+			}
+			if n > 0 {
+				restore()
+				os.Exit(exitKilled)
+			}
+			cancel(errInterrupted)
+		}
+	}()
+	return ctx, func() { signal.Stop(sig); signal.Stop(broken); close(done); cancel(nil) }
+}
+
+// A runner is one `berm run`.
+type runner struct {
+	env     *Env
+	opt     runOptions
+	steps   []step
+	started time.Time
+
+	progress progress
+	restore  atomic.Pointer[func()] // of the terminal
+	session  *Session
+	sandbox  api.Sandbox
+	report   api.RunReport
+	result   api.ExecResult
+	stdout   output
+	stderr   output
+	failure  error // trouble of Berm's own, beside the ending
+}
+
+func (r *runner) restoreTerminal() {
+	if f := r.restore.Load(); f != nil {
+		(*f)()
+	}
+}
+
+// run is the life of one sandbox, from nothing to nothing.
+func (r *runner) run(ctx context.Context) int {
+	ctx, done := interruptible(ctx, r.restoreTerminal)
+	defer done()
+	defer r.restoreTerminal()
+	if isTerminal(r.env.Stderr) {
+		r.progress.w = r.env.Stderr
+	}
+	r.report = api.RunReport{
+		RunID: api.NewID(api.KindRun), CapsHit: []string{}, HostFactsWeakening: []string{}, TimingsMS: map[string]float64{},
+		Artifacts: []api.Artifact{}, Denied: []api.Denial{}, Tags: r.opt.tags,
+	}
+	if r.report.Template = r.opt.template; r.report.Template == "" {
+		r.report.Template = "host"
+	}
+
+	ran, err := r.inside(ctx)
+	r.progress.phase("")
+	r.restoreTerminal()
+	r.closeOutput()
+	r.teardown()
+	if err != nil && context.Cause(ctx) == errInterrupted {
+		ran, err = r.sandbox.SandboxID != "", nil
+		if !ran {
+			r.env.note("run: interrupted, nothing was executed")
+			return exitKilled
+		}
+		r.result = api.ExecResult{Ending: api.EndKilled, ExitCode: exitKilled, Reason: "interrupted", CapsHit: r.result.CapsHit}
+	}
+	if !ran {
+		return r.refuse(err)
+	}
+	if err != nil {
+		r.failure = err
+	}
+	return r.finish()
+}
+
+// inside does everything that needs the sandbox. ran says that the program, or
+// the first step of it, was executed.
+func (r *runner) inside(ctx context.Context) (ran bool, err error) {
+	lap := r.lap()
+	r.progress.phase("preparing")
+	if r.env.Open == nil {
+		return false, &fault{"run", "this build cannot start sandboxes", "berm version"}
+	}
+	r.session, err = r.env.Open(ctx, OpenOptions{
+		StateDir: r.env.StateDir, Template: r.opt.template, Isolation: r.opt.isolation, Progress: r.progress.update,
+	})
+	if err != nil {
+		return false, err
+	}
+	lap("open")
+	r.progress.phase("starting the sandbox")
+	r.sandbox, err = r.session.Client.Create(ctx, api.CreateRequest{
+		Template: r.session.Template, Isolation: r.opt.isolation, Limits: r.opt.limits, Tags: r.opt.tags, RunID: r.report.RunID,
+	})
+	if err != nil {
+		return false, err
+	}
+	lap("create")
+	r.openOutput()
+	if len(r.opt.in) > 0 {
+		r.progress.phase("copying in")
+		if err := r.copyIn(ctx); err != nil {
+			return false, err
+		}
+		lap("in")
+	}
+	r.progress.phase("")
+	ran, err = r.execute(ctx)
+	lap("exec")
+	if !ran || err != nil {
+		return ran, err
+	}
+	if len(r.opt.out) > 0 && r.result.NotStarted == "" {
+		r.progress.phase("bringing files out")
+		r.bringOut(ctx)
+		lap("out")
+	}
+	return true, context.Cause(ctx)
+}
+
+// lap returns a stopwatch that notes how long each part took.
+func (r *runner) lap() func(part string) {
+	last := time.Now()
+	return func(part string) {
+		now := time.Now()
+		r.report.TimingsMS[part] = milliseconds(now.Sub(last))
+		last = now
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// teardown ends the sandbox and whatever was started for it. It does not depend
+// on how the run went, only on its own deadline.
+func (r *runner) teardown() {
+	if r.session == nil {
+		return
+	}
+	began := time.Now()
+	if r.sandbox.SandboxID != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		end, err := r.session.Client.Delete(ctx, r.sandbox.SandboxID)
+		if err != nil {
+			r.failure = err
+		}
+		r.report.Usage = end.Usage
+		r.report.CapsHit = end.CapsHit
+		for _, part := range []string{"boot"} {
+			if v, ok := end.TimingsMS[part]; ok {
+				r.report.TimingsMS[part] = v
+			}
+		}
+	}
+	if err := r.session.Close(); err != nil && r.failure == nil {
+		r.failure = err
+	}
+	r.report.TimingsMS["teardown"] = milliseconds(time.Since(began))
+}
+
+// An output is where one stream of the program goes.
+type output struct {
+	w    io.Writer
+	keep *keeper
+	show *shower
+}
+
+func (r *runner) openOutput() {
+	pick := func(f *os.File) output {
+		switch {
+		case r.opt.json:
+			k := newKeeper(r.sandboxOutputLimit())
+			return output{w: k, keep: k}
+		case !r.opt.tty && isTerminal(f):
+			s := newShower(f)
+			return output{w: s, show: s}
+		}
+		return output{w: f}
+	}
+	r.stdout, r.stderr = pick(r.env.Stdout), pick(r.env.Stderr)
+}
+
+func (r *runner) closeOutput() {
+	for _, o := range []output{r.stdout, r.stderr} {
+		if o.show != nil {
+			o.show.Close()
+		}
+	}
+}
+
+// sandboxOutputLimit is what the server granted, within reason: this process
+// holds that much twice.
+func (r *runner) sandboxOutputLimit() int64 {
+	n := r.sandbox.Limits.OutputBytes
+	if n <= 0 || n > 1<<30 {
+		n = api.DefaultOutputBytes
+	}
+	return n
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/client"
+)
+
+// runOptions are what the flags of run say.
+type runOptions struct {
+	template, isolation string
+	limits              api.Limits
+	env, tags           map[string]string
+	in                  []copyIn
+	out                 []client.Out
+	outLimit            int64
+	stdin, tty, json    bool
+	code, lang          string
+	hasCode             bool
+}
+
+const defaultOutLimit = 1 << 30
+
+func (o *runOptions) flags() flags {
+	o.env, o.tags, o.outLimit = map[string]string{}, map[string]string{}, defaultOutLimit
+	return flags{
+		{name: "code", value: "STRING", help: "run this code instead of a file (needs --lang)", set: func(s string) error {
+			o.code, o.hasCode = s, true
+			return nil
+		}},
+		{name: "lang", value: "NAME", help: "language of the code or file: " + strings.Join(langNames(), ", "), set: text(&o.lang)},
+		{name: "template", value: "NAME|DIR|TAR", help: "what the sandbox starts from (default: host, made from this host's own tools)", set: text(&o.template)},
+		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&o.isolation)},
+		{name: "timeout", value: "TIME", help: "wall clock for the program, as 30s or 2m (default: 30s)", set: duration(&o.limits.TimeoutSeconds)},
+		{name: "memory", value: "SIZE", help: "memory for all of it, as 512m or 2g (default: 512m)", set: size(&o.limits.MemoryBytes, true)},
+		{name: "cpus", value: "N", help: "cores' worth of time (default: 1)", set: number(&o.limits.CPUs)},
+		{name: "pids", value: "N", help: "processes and threads (default: 128)", set: count(&o.limits.Pids)},
+		{name: "disk", value: "SIZE", help: "everything that is written (default: 512m)", set: size(&o.limits.DiskBytes, false)},
+		{name: "output-limit", value: "SIZE", help: "output kept per stream with --json; 64 times this ends the program (default: 1m)", set: size(&o.limits.OutputBytes, false)},
+		{name: "env", value: "K=V", help: "set a variable inside; nothing of your own environment goes in (repeat)", set: setEnv(o.env)},
+		{name: "in", value: "LOCAL[:PATH]", help: "copy a file or folder in, below /workspace unless PATH is absolute (repeat)", set: func(s string) error {
+			c, err := parseIn(s)
+			o.in = append(o.in, c)
+			return err
+		}},
+		{name: "out", value: "PATH-OR-GLOB[:LOCAL]", help: "bring files back when it ended, to LOCAL or here (repeat)", set: func(s string) error {
+			out, err := parseOut(s)
+			o.out = append(o.out, out)
+			return err
+		}},
+		{name: "out-limit", value: "SIZE", help: "bytes that may come back in all (default: 1g)", set: size(&o.outLimit, false)},
+		{name: "stdin", help: "connect your standard input to the program (default: it reads nothing)", set: toggle(&o.stdin)},
+		{name: "tty", short: "t", help: "give the program a terminal, yours", set: toggle(&o.tty)},
+		{name: "tag", value: "K=V", help: "a label on the run and in its report (repeat)", set: pairs(o.tags, "as in --tag session=s1")},
+		{name: "json", help: "print one JSON object instead of the output", set: toggle(&o.json)},
+	}
+}
+
+func setEnv(m map[string]string) func(string) error {
+	set := pairs(m, "")
+	return func(s string) error {
+		if s != "" && !strings.Contains(s, "=") {
+			return &fault{"--env " + s, "is not K=V, and nothing is copied from your environment by name alone", "--env " + s + `="$` + s + `"`}
+		}
+		if strings.ContainsRune(s, 0) {
+			return errors.New("holds a zero byte")
+		}
+		if err := set(s); err != nil {
+			return errors.New("is not K=V")
+		}
+		return nil
+	}
+}
+
+// parseOut reads PATH-OR-GLOB[:LOCAL].
+func parseOut(s string) (client.Out, error) {
+	o := client.Out{Pattern: s}
+	if i := strings.LastIndexByte(s, ':'); i >= 0 {
+		o.Pattern, o.Local = s[:i], s[i+1:]
+		if o.Local == "" {
+			return o, errors.New("is not PATH-OR-GLOB[:LOCAL]")
+		}
+	}
+	if o.Pattern == "" || strings.ContainsRune(o.Pattern, 0) {
+		return o, errors.New("is not PATH-OR-GLOB[:LOCAL]")
+	}
+	return o, nil
+}
