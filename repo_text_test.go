@@ -122,6 +122,30 @@ func TestLayout(t *testing.T) {
 	}
 }
 
+// named is a test in docs/specification.md: `internal/jail.TestLauncher`.
+var named = regexp.MustCompile("`([a-z0-9/-]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]*)`")
+
+// TestSpecification: a promise without a test is a wish, and so is one with a
+// test that does not exist.
+func TestSpecification(t *testing.T) {
+	text := mustRead(t, "docs/specification.md")
+	found := named.FindAllStringSubmatch(text, -1)
+	if len(found) == 0 {
+		t.Error("docs/specification.md names no test")
+	}
+	for _, m := range found {
+		files, _ := filepath.Glob(filepath.Join(m[1], "*_test.go"))
+		if !slices.ContainsFunc(files, func(f string) bool { return strings.Contains(mustRead(t, f), "\nfunc "+m[2]+"(") }) {
+			t.Errorf("docs/specification.md: there is no %s in %s", m[2], m[1])
+		}
+	}
+	for i, line := range strings.Split(text, "\n") {
+		if strings.Contains(line, "FI"+"LL") && !strings.Contains(line, "marked") {
+			t.Errorf("docs/specification.md:%d still has something to fill in: %s", i+1, line)
+		}
+	}
+}
+
 // links are those of a Markdown text, [text](target).
 var links = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
 
