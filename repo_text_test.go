@@ -139,6 +139,11 @@ func TestSpecification(t *testing.T) {
 			t.Errorf("docs/specification.md: there is no %s in %s", m[2], m[1])
 		}
 	}
+	for _, m := range regexp.MustCompile("`([a-z/-]+/testdata/[a-z0-9/_-]+\\.txtar)`").FindAllStringSubmatch(text, -1) {
+		if _, err := os.Stat(m[1]); err != nil {
+			t.Errorf("docs/specification.md: there is no %s", m[1])
+		}
+	}
 	for i, line := range strings.Split(text, "\n") {
 		if strings.Contains(line, "FI"+"LL") && !strings.Contains(line, "marked") {
 			t.Errorf("docs/specification.md:%d still has something to fill in: %s", i+1, line)
