@@ -1,0 +1,196 @@
+// Package mem is the fake backend: a sandbox is the guest agent in this very
+// process, over a pipe, with a folder for its files. It isolates nothing and no
+// shipped program links it; tests do, because everything above a backend runs
+// on it anywhere, without rights, and it passes the suite that real ones pass.
+package mem
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/bermhq/berm/internal/backend"
+	"github.com/bermhq/berm/internal/guest/agent"
+)
+
+// Options adjust a Backend. The zero value is a rung "mem" of boundary "none".
+type Options struct {
+	Name, Boundary string
+	Dir            string // where the instances' folders go; "" is the system's place
+}
+
+// A Backend keeps its instances in memory.
+type Backend struct {
+	opt Options
+
+	mu   sync.Mutex
+	live map[string]*instance
+}
+
+// New returns an empty Backend.
+func New(opt Options) *Backend {
+	if opt.Name == "" {
+		opt.Name = "mem"
+	}
+	if opt.Boundary == "" {
+		opt.Boundary = "none"
+	}
+	return &Backend{opt: opt, live: map[string]*instance{}}
+}
+
+// Info implements backend.Backend.
+func (b *Backend) Info() backend.Info {
+	return backend.Info{Name: b.opt.Name, Boundary: b.opt.Boundary}
+}
+
+// Check implements backend.Backend. It always can.
+func (b *Backend) Check(context.Context) error { return nil }
+
+// Live is how many instances there are.
+func (b *Backend) Live() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.live)
+}
+
+// Start implements backend.Backend.
+func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(b.opt.Dir, "mem-"+s.ID+"-")
+	if err != nil {
+		return nil, err
+	}
+	life, kill := context.WithCancel(context.Background())
+	i := &instance{
+		b: b, id: s.ID, dir: dir, host: agent.NewLocal(dir),
+		life: life, kill: kill, free: make(chan struct{}, 1), gone: make(chan struct{}), began: time.Now(),
+	}
+	i.free <- struct{}{}
+	if !s.Deadline.IsZero() {
+		i.timer = time.AfterFunc(time.Until(s.Deadline), func() { i.end("deadline") })
+	}
+	b.mu.Lock()
+	b.live[s.ID] = i
+	b.mu.Unlock()
+	return i, nil
+}
+
+// Attach implements backend.Backend.
+func (b *Backend) Attach(_ context.Context, h backend.Handle) (backend.Instance, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := b.live[h.ID]; i != nil && h.Backend == b.opt.Name {
+		return i, nil
+	}
+	return nil, backend.ErrGone
+}
+
+type instance struct {
+	b     *Backend
+	id    string
+	dir   string
+	host  agent.Host
+	life  context.Context // ends with the instance
+	kill  context.CancelFunc
+	timer *time.Timer
+	free  chan struct{} // holds a token while nobody has the stream
+	gone  chan struct{}
+	began time.Time
+
+	once  sync.Once
+	serve sync.WaitGroup
+	exit  backend.Exit
+}
+
+func (i *instance) Handle() backend.Handle {
+	return backend.Handle{Backend: i.b.opt.Name, ID: i.id}
+}
+
+// Agent implements backend.Instance. The stream is handed out again after it
+// was closed.
+func (i *instance) Agent(ctx context.Context) (net.Conn, error) {
+	select {
+	case <-i.free:
+	case <-i.life.Done():
+		return nil, backend.ErrGone
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	ours, theirs := net.Pipe()
+	i.b.mu.Lock() // orders this with end, which waits for what is being served
+	defer i.b.mu.Unlock()
+	if i.life.Err() != nil {
+		return nil, backend.ErrGone
+	}
+	i.serve.Go(func() {
+		stop := context.AfterFunc(i.life, func() { theirs.Close() })
+		defer stop()
+		defer theirs.Close()
+		agent.Serve(i.life, theirs, i.host)
+	})
+	return &stream{Conn: ours, release: sync.OnceFunc(func() { i.free <- struct{}{} })}, nil
+}
+
+type stream struct {
+	net.Conn
+	release func()
+}
+
+func (s *stream) Close() error {
+	err := s.Conn.Close()
+	s.release()
+	return err
+}
+
+func (i *instance) Wait(ctx context.Context) (backend.Exit, error) {
+	select {
+	case <-i.gone:
+		return i.exit, nil
+	case <-ctx.Done():
+		return backend.Exit{}, ctx.Err()
+	}
+}
+
+func (i *instance) Stop(ctx context.Context) error {
+	go i.end("stopped")
+	select {
+	case <-i.gone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Crash ends an instance as if its outermost process had died by cause: a cap
+// of the outer wall, or "" for no reason that the host knows.
+func (b *Backend) Crash(id, cause string) {
+	b.mu.Lock()
+	i := b.live[id]
+	b.mu.Unlock()
+	if i != nil {
+		i.end(cause)
+	}
+}
+
+func (i *instance) end(cause string) {
+	i.once.Do(func() {
+		if i.timer != nil {
+			i.timer.Stop()
+		}
+		i.b.mu.Lock()
+		i.kill()
+		delete(i.b.live, i.id)
+		i.b.mu.Unlock()
+		i.serve.Wait()
+		os.RemoveAll(i.dir)
+		i.exit = backend.Exit{Cause: cause, Code: 137}
+		close(i.gone)
+	})
+}
+
+// Usage implements backend.Meter: time only, the rest is this process's own.
+func (i *instance) Usage() (backend.Usage, error) { return backend.Usage{}, nil }
