@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestTar(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	os.WriteFile(secret, []byte("SECRET"), 0o600)
+	src := filepath.Join(dir, "src")
+	os.MkdirAll(filepath.Join(src, "sub"), 0o755)
+	os.WriteFile(filepath.Join(src, "sub", "a"), []byte("A"), 0o755)
+	os.Symlink(secret, filepath.Join(src, "link"))
+	os.Symlink("..", filepath.Join(src, "up"))
+	syscall.Mkfifo(filepath.Join(src, "pipe"), 0o644)
+
+	var buf bytes.Buffer
+	var warned []string
+	w := &tarWriter{tw: tar.NewWriter(&buf), root: "/workspace", seen: map[string]string{}, warn: func(s string) { warned = append(warned, s) }}
+	for _, c := range []copyIn{
+		{local: src, dest: "/workspace/src"},
+		{local: filepath.Join(src, "sub", "a"), dest: "/workspace/src/sub/a"}, // again, from the same place
+		{data: []byte("print()"), dest: "/workspace/main.py", mode: 0o644},
+	} {
+		if err := w.add(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.tw.Close()
+	if strings.Contains(buf.String(), "SECRET") {
+		t.Error("a symlink was followed")
+	}
+	var got []string
+	for tr := tar.NewReader(&buf); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(tr)
+		got = append(got, h.Name+"|"+h.Linkname+"|"+string(b))
+		if h.Mode&^0o777 != 0 || h.Uid != 0 || h.Uname != "" {
+			t.Errorf("%s: mode %o, owner %d %q", h.Name, h.Mode, h.Uid, h.Uname)
+		}
+	}
+	want := []string{"src/||", "src/link|" + secret + "|", "src/sub/||", "src/sub/a||A", "src/up|..|", "main.py||print()"}
+	if !slices.Equal(got, want) {
+		t.Errorf("tar = %q\nwant %q", got, want)
+	}
+	if len(warned) != 1 || !strings.Contains(warned[0], "pipe") {
+		t.Errorf("warned = %q", warned)
+	}
+	if err := w.add(copyIn{data: []byte("x"), dest: "/workspace/src/sub/a"}); err == nil {
+		t.Error("one path from two places")
+	}
+}
