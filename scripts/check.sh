@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-step() { say "== $*"; }
+step() { say "" "== $*"; }
 
 step "go vet"
 go vet -trimpath ./...

@@ -3,7 +3,10 @@
 
 want=1.26
 release=1.26.8
-get_go="curl -fsSL https://go.dev/dl/go$release.linux-amd64.tar.gz | sudo tar -C /usr/local -xz && export PATH=/usr/local/go/bin:\$PATH"
+fetch="curl -fsSL" sudo=sudo
+command -v curl >/dev/null || fetch="wget -qO-"
+[ "$(id -u)" != 0 ] || sudo=
+get_go="$fetch https://go.dev/dl/go$release.linux-amd64.tar.gz | ${sudo:+sudo }sh -c 'rm -rf /usr/local/go && tar -C /usr/local -xz' && export PATH=/usr/local/go/bin:\$PATH"
 
 if ! command -v go >/dev/null; then
 	if [ -x /usr/local/go/bin/go ]; then
