@@ -37,8 +37,8 @@ func (e *Engine) TarIn(ctx context.Context, id, dir string, r io.Reader) error {
 	return w.explain("copy in to "+p, err)
 }
 
-// Glob lists what matches pattern: relative ones below /workspace, in the
-// guest's own syntax of * and ? and [...] within one path element.
+// Glob lists what matches pattern, a relative one below /workspace: *, ? and
+// [...] within one name, ** over any number of levels.
 func (e *Engine) Glob(ctx context.Context, id, pattern string) (api.FileList, error) {
 	b, p, err := e.open(id, pattern)
 	if err != nil {
@@ -91,7 +91,7 @@ func (e *Engine) ReadFile(ctx context.Context, id, name string, maxBytes int64) 
 		return nil, err
 	}
 	w := e.patience(ctx, b)
-	r, err := b.guest.ReadFile(w.ctx, p, maxBytes)
+	r, err := b.guest.ReadFile(w.ctx, p, max(maxBytes, 1)) // 0 would mean no bound there
 	if err != nil {
 		w.stop()
 		return nil, w.explain("read "+p, err)
