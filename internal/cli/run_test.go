@@ -253,7 +253,7 @@ func TestRunRefusals(t *testing.T) {
 func TestRunLimitRefusedByServer(t *testing.T) {
 	w := newWorld(t)
 	code, _, errs := w.run(t.Context(), "", "run", "--memory", "1m", "--", "true")
-	if code != 125 || !strings.Contains(errs, "berm: memory ") {
+	if code != 125 || !strings.Contains(errs, "berm: memory: ") {
 		t.Errorf("%d %q", code, errs)
 	}
 }

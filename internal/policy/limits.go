@@ -6,6 +6,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/bermhq/berm/api"
 )
@@ -64,10 +65,10 @@ func Limits(l api.Limits) (api.Limits, Verdict) {
 		switch {
 		case c.v == api.Unlimited && c.unlimited:
 		case c.v == api.Unlimited:
-			return l, refuse(api.CodeLimitInvalid, rule, c.name+" cannot be unlimited: this cap can be enforced on every host", "give it a size, as in 2g")
+			return l, refuse(api.CodeLimitInvalid, rule, c.name+": cannot be unlimited: this cap can be enforced on every host", "give it a size, as in 2g")
 		case math.IsNaN(c.v) || c.v < c.min || c.v > c.max || c.v <= 0:
 			return l, refuse(api.CodeLimitInvalid, rule,
-				fmt.Sprintf("%s %g is outside %g to %g %s", c.name, c.v, c.min, c.max, c.unit), "")
+				fmt.Sprintf("%s: %s is outside %s to %s %s", c.name, plain(c.v), plain(c.min), plain(c.max), c.unit), "")
 		}
 	}
 	return l, Verdict{Allow: true, Rule: "limits"}
@@ -90,6 +91,8 @@ func Tags(tags map[string]string) Verdict {
 	}
 	return Verdict{Allow: true, Rule: "tags"}
 }
+
+func plain(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 func refuse(code, rule, reason, fix string) Verdict {
 	return Verdict{Code: code, Rule: rule, Reason: reason, Fix: fix}

@@ -86,45 +86,41 @@ func (e *Engine) start(ctx context.Context, be backend.Backend, b *box) error {
 	}
 	conn, err := inst.Agent(ctx)
 	if err == nil {
-		err = ctx.Err() // the caller left: nobody would ever end it
-	}
-	if err == nil {
-		err = e.admit(b)
+		b.inst, b.guest = inst, guest.New(conn, guest.Options{})
+		b.meter, _ = inst.(backend.Meter)
+		b.timing("create", time.Since(b.began))
+		err = e.admit(ctx, b)
 	}
 	if err != nil {
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.opt.StopFor)
 		defer cancel()
 		inst.Stop(stopCtx)
-		if conn != nil {
-			conn.Close()
+		if b.guest != nil {
+			b.guest.Close()
 		}
 		return hostFailure("start sandbox", err)
 	}
-	b.inst, b.guest = inst, guest.New(conn, guest.Options{})
-	b.meter, _ = inst.(backend.Meter)
-	if t, ok := inst.(backend.Timed); ok {
-		maps.Copy(b.public.TimingsMS, t.Timings())
-	}
-	b.timing("create", time.Since(b.began))
-	if err := b.move(Running); err != nil {
-		panic(err) // nobody else has seen b yet
-	}
-	e.mu.Lock()
-	e.boxes[b.id] = b
-	e.mu.Unlock()
 	go e.watch(b)
 	go e.greet(b)
 	return nil
 }
 
-// admit counts b's watchers in, unless the engine is closing.
-func (e *Engine) admit(*box) error {
+// admit makes b known, unless nobody would ever end it: the caller left, or
+// the engine is closing.
+func (e *Engine) admit(ctx context.Context, b *box) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return &api.Error{Code: api.CodeHostFailure, Message: "the engine is closing"}
 	}
-	e.wg.Add(2)
+	if err := b.move(Running); err != nil {
+		return err
+	}
+	e.boxes[b.id] = b
+	e.wg.Add(2) // watch and greet
 	return nil
 }
 

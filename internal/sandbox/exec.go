@@ -70,7 +70,9 @@ func (e *Engine) Exec(ctx context.Context, id string, req api.ExecRequest, s Str
 		limit: b.spec.Limits.OutputBytes}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if x.p, err = b.guest.Start(ctx, start); err != nil {
+	if x.p, err = b.guest.Start(ctx, start); errors.Is(err, guest.ErrBusy) {
+		return api.ExecResult{}, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("sandbox %s: %v", b.id, err)}
+	} else if err != nil {
 		stop := ""
 		if ctx.Err() != nil {
 			stop = api.EndKilled
