@@ -2,8 +2,7 @@ package api
 
 import (
 	"crypto/rand"
-	"encoding/base32"
-	"strings"
+	"encoding/hex"
 )
 
 // Kinds of id, the first letter of each.
@@ -14,12 +13,11 @@ const (
 	KindRequest = 'q'
 )
 
-// NewID makes an id of a kind: ^[a-z0-9]{27}$, 128 random bits, never reused.
+// NewID makes an id of a kind: ^[a-z0-9]{33}$, 128 random bits, never reused.
 func NewID(kind byte) string {
 	var b [16]byte
 	rand.Read(b[:])
-	s := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
-	return string(kind) + strings.ToLower(s)
+	return string(kind) + hex.EncodeToString(b[:])
 }
 
 // ValidID says whether s has the shape of an id.
