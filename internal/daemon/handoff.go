@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"os"
@@ -28,6 +29,24 @@ func (h handoff) dial(context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	return jail.Conn(ours)
+}
+
+// tell sends one message ahead of all connections; hear receives it.
+func (h handoff) tell(v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		_, err = h.conn.Write(b)
+	}
+	return err
+}
+
+func (h handoff) hear(v any) error {
+	b := make([]byte, 16<<10)
+	n, err := h.conn.Read(b)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b[:n], v)
 }
 
 // Accept, Close and Addr make the other end a net.Listener.

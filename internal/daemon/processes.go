@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -44,12 +42,14 @@ func RunKeeper(args []string) error {
 	return keeper.Run(keeper.Config{StateDir: args[0], Runtime: args[1], Rootless: args[2] == "rootless"}, owner, engine)
 }
 
-// RunWorker is the main of the worker process. Its arguments are: the image of
-// the guest agent, then template=image pairs.
-func RunWorker(args []string) error {
-	if len(args) < 1 {
-		return errors.New("worker: not started by berm")
-	}
+// A setup is what the worker waits for before it serves.
+type setup struct {
+	Agent  string            `json:"agent"`  // image of the guest agent
+	Images map[string]string `json:"images"` // template -> image
+}
+
+// RunWorker is the main of the worker process.
+func RunWorker([]string) error {
 	// All threads: the worker never gains a right by running something.
 	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
 		return fmt.Errorf("worker: no-new-privileges: %w", e)
@@ -63,29 +63,25 @@ func RunWorker(args []string) error {
 	if err != nil {
 		return err
 	}
-	images := map[string]string{}
-	for _, a := range args[1:] {
-		if template, image, ok := strings.Cut(a, "="); ok {
-			images[template] = image
-		}
+	own := handoff{conns}
+	var set setup
+	if err := own.hear(&set); err != nil {
+		return nil // the caller gave up before there was anything to do
 	}
 	k := keeper.NewClient(kc)
-	engine := sandbox.New([]backend.Backend{gvisor.New(k, args[0])}, sandbox.Options{
+	engine := sandbox.New([]backend.Backend{gvisor.New(k, set.Agent)}, sandbox.Options{
 		Images: func(template string) (string, error) {
-			if image, ok := images[template]; ok {
+			if image, ok := set.Images[template]; ok {
 				return image, nil
 			}
 			return "", &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("no template %.80q", template), Hint: "berm help run"}
 		},
 	})
 	srv := &http.Server{Handler: server.New(engine, server.Options{}), ReadHeaderTimeout: 10 * time.Second}
-	err = srv.Serve(handoff{conns}) // ends with the caller
+	srv.Serve(own) // ends with the caller
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	engine.Close(ctx)
 	k.Close()
-	if errors.Is(err, os.ErrClosed) || err != nil {
-		return nil
-	}
-	return err
+	return nil
 }

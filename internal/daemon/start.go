@@ -95,6 +95,16 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if err != nil {
 		return nil, err
 	}
+	l := &Local{}
+	defer func() {
+		if err != nil {
+			l.Close()
+		}
+	}()
+	// Both processes come up while this one looks for the images.
+	if err := l.spawn(o, state, runtimeFile); err != nil {
+		return nil, err
+	}
 	store := image.Open(filepath.Join(state, "templates"))
 	agent, err := agentImage(ctx, state, store, o.Agent)
 	if err != nil {
@@ -104,18 +114,14 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{Template: "host"}
+	l.Template = img.Template
 	if img.Template != image.Host {
 		l.Template = filepath.Base(img.Template)
 	}
-	if err := l.spawn(o, state, runtimeFile, []string{agent, l.Template + "=" + img.Name}); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
+	return l, l.conns.tell(setup{Agent: agent, Images: map[string]string{l.Template: img.Name}})
 }
 
-func (l *Local) spawn(o Options, state, runtimeFile string, workerArgs []string) error {
+func (l *Local) spawn(o Options, state, runtimeFile string) error {
 	var ours, theirs [3]*os.File // caller-keeper, caller-worker, keeper-worker
 	defer func() {
 		for _, f := range append(ours[:], theirs[:]...) {
@@ -149,8 +155,8 @@ func (l *Local) spawn(o Options, state, runtimeFile string, workerArgs []string)
 		keeperAttr.Cloneflags = unix.CLONE_NEWUSER
 		keeperAttr.UidMappings, keeperAttr.GidMappings = one(os.Geteuid()), one(os.Getegid())
 	}
-	l.keeper = l.command(o, keeperAttr, []*os.File{theirs[0], theirs[2]}, "keeper", state, runtimeFile, mode)
-	l.worker = l.command(o, workerAttr, []*os.File{theirs[1], ours[2]}, append([]string{"worker"}, workerArgs...)...)
+	l.keeper = l.command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode)
+	l.worker = l.command(o, workerAttr, []*os.File{theirs[1], ours[2]}, "worker")
 
 	// The parent-death signal goes with the thread that forks.
 	runtime.LockOSThread()

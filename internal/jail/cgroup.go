@@ -44,15 +44,19 @@ type Cgroup struct {
 // nothing is left.
 func (h *Hierarchy) Create(name string, l Limits) (_ *Cgroup, err error) {
 	c := h.Plan(name)
+	var made []string
 	defer func() {
 		if err != nil {
-			c.rmdir()
+			for _, dir := range made {
+				unix.Rmdir(dir)
+			}
 		}
 	}()
 	for _, dir := range c.dirs() {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("cgroup: %w", err)
 		}
+		made = append(made, dir)
 	}
 	for _, s := range settings(h.V2, l) {
 		dir := c.dir(s.ctrl)

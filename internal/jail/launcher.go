@@ -53,8 +53,7 @@ func NewLauncher(mountOn string, h *Hierarchy, rootless bool) (*Launcher, error)
 		}
 	}
 	ready := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is spoiled for anything else
+	spoilThread(func() {
 		err := emptyRoot(mountOn)
 		if err == nil {
 			err = filterThread()
@@ -65,7 +64,7 @@ func NewLauncher(mountOn string, h *Hierarchy, rootless bool) (*Launcher, error)
 				job()
 			}
 		}
-	}()
+	})
 	if err := <-ready; err != nil {
 		return nil, err
 	}
@@ -180,15 +179,17 @@ func (l *Launcher) Start(c Child) (*os.Process, error) {
 	}
 	defer null.Close()
 
-	// High, so that the child's own descriptors 3, 4, ... do not cover it.
-	exe, err := unix.FcntlInt(c.Exe.Fd(), unix.F_DUPFD_CLOEXEC, 512)
+	// Above the child's own descriptors 3, 4, ..., which would cover it, but
+	// below 64 if it can be: a larger table of descriptors costs a program with
+	// threads an RCU grace period (11 ms measured).
+	exe, err := unix.FcntlInt(c.Exe.Fd(), unix.F_DUPFD_CLOEXEC, 3+len(c.Files))
 	if err != nil {
 		return nil, fmt.Errorf("launch: program: %w", err)
 	}
 	defer unix.Close(exe)
 
 	cmd := &exec.Cmd{
-		Path: "/proc/self/fd/" + strconv.Itoa(exe), Args: c.Args, Env: c.Env,
+		Path: "/proc/self/fd/" + strconv.Itoa(exe), Args: c.Args, Env: append([]string{}, c.Env...), // never nil: that would be our own
 		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: c.Files,
 		SysProcAttr: l.attr(c.UID, cgroupFD),
 	}
@@ -255,31 +256,74 @@ func (l *Launcher) attr(uid int, cgroup *os.File) *syscall.SysProcAttr {
 // and before any guest code runs.
 func CoverProc(pid int) error {
 	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread ends with this goroutine
+	spoilThread(func() {
 		done <- func() error {
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {
 				return fmt.Errorf("cover /proc: %w", err)
 			}
-			for _, ns := range []string{"mnt"} {
-				fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, ns), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-				if err != nil {
-					return fmt.Errorf("cover /proc: %w", err)
-				}
-				defer unix.Close(fd)
-				if err := unix.Setns(fd, 0); err != nil {
-					return fmt.Errorf("cover /proc: setns: %w", err)
-				}
+			fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return fmt.Errorf("cover /proc: %w", err)
 			}
-			err := unix.Mount("none", "/proc", "tmpfs",
+			defer unix.Close(fd)
+			if err := unix.Setns(fd, unix.CLONE_NEWNS); err != nil {
+				return fmt.Errorf("cover /proc: setns: %w", err)
+			}
+			err = unix.Mount("none", "/proc", "tmpfs",
 				unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=000")
 			if err != nil {
 				return fmt.Errorf("cover /proc: %w", err)
 			}
 			return nil
 		}()
-	}()
+	})
 	return <-done
+}
+
+// spoilThread runs f on a thread that does nothing else and ends with f. The
+// process's first thread never ends, so f is kept off it.
+func spoilThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != os.Getpid() {
+			f() // never unlocked
+			return
+		}
+		taken := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(taken)
+			f()
+		}()
+		<-taken
+		runtime.UnlockOSThread()
+	}()
+}
+
+// roomFD is above every descriptor that a child moves its files to.
+const roomFD = 320
+
+// Room makes this process's table of descriptors large once, and so, by
+// inheritance, that of every child: a program with threads waits for an RCU
+// grace period whenever its table grows (11-15 ms measured), and gVisor moves
+// its files to 256 and up at each start. It costs nothing where the starter of
+// this process left a descriptor up there; see RoomFiles.
+func Room() error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	_, err = unix.FcntlInt(null.Fd(), unix.F_DUPFD_CLOEXEC, roomFD) // stays open
+	return err
+}
+
+// RoomFiles pads the ExtraFiles of a process that will call Room.
+func RoomFiles(files []*os.File, last *os.File) []*os.File {
+	out := make([]*os.File, roomFD-3+1)
+	copy(out, files)
+	out[len(out)-1] = last
+	return out
 }
 
 // Pair makes a connected pair of unix sockets, close-on-exec.

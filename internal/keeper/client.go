@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/bermhq/berm/internal/jail"
 )
@@ -60,8 +61,10 @@ func (c *Client) Close() error { return c.conn.Close() }
 func (c *Client) Launch(ctx context.Context, l Launch, spec *os.File) (*Running, error) {
 	a, err := c.call(ctx, request{Op: "launch", Launch: &l}, spec)
 	if err != nil {
-		if ctx.Err() != nil {
-			c.Stop(context.WithoutCancel(ctx), l.ID)
+		if ctx.Err() != nil { // it may be on its way up: nobody waits for it any more
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			c.Stop(stop, l.ID)
 		}
 		return nil, err
 	}

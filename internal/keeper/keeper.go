@@ -45,6 +45,9 @@ type Keeper struct {
 // message. It also sweeps up what keepers that were killed have left.
 func Run(cfg Config, owner, engine *net.UnixConn) error {
 	k := &Keeper{cfg: cfg, conn: engine, running: map[string]*sandbox{}}
+	if err := jail.Room(); err != nil {
+		return err
+	}
 	k.groups, k.missing = jail.FindHierarchy()
 	exe, err := os.Open(cfg.Runtime)
 	if err != nil {

@@ -1,0 +1,111 @@
+package keeper
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bermhq/berm/internal/jail"
+)
+
+const testID = "sabcdefghijklmnopqrstuvwx"
+
+func TestClaimAndSweep(t *testing.T) {
+	runs := filepath.Join(t.TempDir(), "runs")
+	group := t.TempDir()
+	dir := filepath.Join(group, groupName(testID))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, err := claimRun(runs, record{ID: testID, Keeper: 1, Created: time.Now(),
+		Cgroup: &jail.Cgroup{Dirs: map[string]string{"memory": dir}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claimRun(runs, record{ID: testID}); err == nil {
+		t.Error("the same id was claimed twice")
+	}
+	if s, err := Sweep(runs, false); err != nil || len(s) != 0 {
+		t.Errorf("a record whose keeper lives was swept: %v %v", s, err)
+	}
+	c.lock.Close() // the keeper dies
+	s, err := Sweep(runs, true)
+	if err != nil || len(s) != 1 || len(s[0].Left) != 2 {
+		t.Fatalf("look found %+v, %v", s, err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatal("looking removed something")
+	}
+	if s, err := Sweep(runs, false); err != nil || len(s) != 1 {
+		t.Fatalf("sweep found %+v, %v", s, err)
+	}
+	for _, p := range []string{dir, runs} {
+		if _, err := os.Stat(p); !os.IsNotExist(err) {
+			t.Errorf("%s is still there", p)
+		}
+	}
+}
+
+func TestRelease(t *testing.T) {
+	runs := filepath.Join(t.TempDir(), "runs")
+	c, err := claimRun(runs, record{ID: testID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.release()
+	if _, err := os.Stat(runs); !os.IsNotExist(err) {
+		t.Error("an empty runs directory stays")
+	}
+}
+
+// A record that lies ends nobody else's processes and removes nobody else's
+// directories.
+func TestSweepLies(t *testing.T) {
+	for _, tt := range []struct{ name, record string }{
+		{"other group", `{"id":"` + testID + `","cgroup":{"Dirs":{"memory":"OTHER"}}}`},
+		{"other id", `{"id":"sother","cgroup":{"Dirs":{"memory":"OTHER"}}}`},
+		{"not json", `{{{`},
+		{"empty", ``},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			runs := t.TempDir()
+			other := filepath.Join(t.TempDir(), "somebody")
+			os.Mkdir(other, 0o755)
+			dir := filepath.Join(runs, testID)
+			os.Mkdir(dir, 0o755)
+			lie := strings.ReplaceAll(tt.record, "OTHER", other)
+			os.WriteFile(filepath.Join(dir, ownerFile), []byte(lie), 0o600)
+			if _, err := Sweep(runs, false); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(other); err != nil {
+				t.Error("a directory of somebody else is gone")
+			}
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				t.Error("the damaged record stays for ever")
+			}
+		})
+	}
+}
+
+func TestSweepLeavesStrangers(t *testing.T) {
+	runs := t.TempDir()
+	for _, d := range []string{"not-an-id", ".new-" + testID} {
+		if err := os.Mkdir(filepath.Join(runs, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err := Sweep(runs, false); err != nil || len(s) != 0 {
+		t.Errorf("swept %v, %v", s, err)
+	}
+	old := time.Now().Add(-time.Minute)
+	os.Chtimes(filepath.Join(runs, ".new-"+testID), old, old)
+	if s, err := Sweep(runs, false); err != nil || len(s) != 1 {
+		t.Errorf("old wreckage: swept %v, %v", s, err)
+	}
+	if s, err := Sweep(filepath.Join(runs, "none"), false); err != nil || len(s) != 0 {
+		t.Errorf("no directory: %v, %v", s, err)
+	}
+}
