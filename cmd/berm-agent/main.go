@@ -2,4 +2,22 @@
 // arguments: descriptor 0 is the stream to the host.
 package main
 
-func main() {}
+import (
+	"context"
+	"os"
+	"syscall"
+
+	"github.com/bermhq/berm/internal/guest/agent"
+)
+
+func main() {
+	syscall.Chdir("/")
+	// Nothing that is started may inherit the stream.
+	syscall.CloseOnExec(0)
+	syscall.CloseOnExec(1)
+	syscall.SetNonblock(0, true)
+	err := agent.Serve(context.Background(), os.NewFile(0, "host"), agent.NewLinux())
+	if err != nil {
+		os.Exit(1)
+	}
+}

@@ -2,51 +2,155 @@ package guest
 
 import (
 	"context"
-	"errors"
 	"io"
+	"math/rand/v2"
+	"sync"
 )
 
-type Client struct{ done chan struct{} }
-type Process struct{}
+// A Client is the host's end of one guest's stream. It is safe for concurrent
+// use. Its memory is bounded by Options: about MaxStreams times Window.
+type Client struct {
+	nc    io.ReadWriteCloser
+	opt   Options
+	epoch uint32
+	nonce uint64
 
-var errTodo = errors.New("not yet")
+	out    chan outFrame
+	wake   chan struct{} // credits wait to be sent
+	greet  chan struct{} // closed when hello is there
+	hello  Hello
+	done   chan struct{}
+	gone   sync.WaitGroup // reader and writer
+	failed sync.Once
+	err    error // set before done is closed
 
-func New(nc io.ReadWriteCloser, opt Options) *Client                      { return &Client{} }
-func (c *Client) Hello(ctx context.Context) (Hello, error)                { return Hello{}, errTodo }
-func (c *Client) Close() error                                            { return nil }
-func (c *Client) Done() <-chan struct{}                                   { return c.done }
-func (c *Client) Err() error                                              { return errTodo }
-func (c *Client) Start(ctx context.Context, s Start) (*Process, error)    { return nil, errTodo }
-func (p *Process) Read(ctx context.Context) (Stream, []byte, error)       { return 0, nil, errTodo }
-func (p *Process) Exit() Exit                                             { return Exit{} }
-func (p *Process) Write(b []byte) (int, error)                            { return 0, errTodo }
-func (p *Process) CloseStdin() error                                      { return errTodo }
-func (p *Process) Resize(rows, cols uint16) error                         { return errTodo }
-func (p *Process) Signal(sig int) error                                   { return errTodo }
-func (p *Process) Kill(ctx context.Context) error                         { return errTodo }
-func (c *Client) Stat(ctx context.Context, path string) (FileInfo, error) { return FileInfo{}, errTodo }
-func (c *Client) List(ctx context.Context, dir string, depth, limit int) ([]FileInfo, error) {
-	return nil, errTodo
+	mu    sync.Mutex
+	calls map[uint32]*call
+	last  uint32
+	owed  []credit
 }
-func (c *Client) Glob(ctx context.Context, pattern string, limit int) ([]FileInfo, error) {
-	return nil, errTodo
+
+type credit struct {
+	stream uint32
+	n      int
 }
-func (c *Client) ReadFile(ctx context.Context, path string, maxBytes int64) (io.ReadCloser, error) {
-	return nil, errTodo
+
+// New starts to speak to the guest at the other end of nc: it sends the marker
+// and the greeting and does not wait. Calls may be made at once. The Client
+// owns nc.
+func New(nc io.ReadWriteCloser, opt Options) *Client {
+	if opt.MaxFrame <= 0 || opt.MaxFrame > MaxFrame {
+		opt.MaxFrame = MaxFrame
+	}
+	if opt.Window <= 0 {
+		opt.Window = 512 << 10
+	}
+	opt.Window = min(max(opt.Window, 64<<10), 16<<20)
+	if opt.MaxStreams <= 0 {
+		opt.MaxStreams = 64
+	}
+	if opt.MaxSkip <= 0 {
+		opt.MaxSkip = 64 << 20
+	}
+	c := &Client{
+		nc: nc, opt: opt,
+		epoch: opt.Epoch & MaxEpoch,
+		nonce: rand.Uint64(),
+		out:   make(chan outFrame, 32),
+		wake:  make(chan struct{}, 1),
+		greet: make(chan struct{}),
+		done:  make(chan struct{}),
+		calls: make(map[uint32]*call),
+	}
+	if c.epoch == 0 {
+		c.epoch = rand.Uint32()&MaxEpoch | 1
+	}
+	mine := Hello{Version: Version}
+	b := AppendMarker(nil, c.epoch, c.nonce)
+	c.out <- outFrame{b: AppendFrame(b, c.epoch, 0, KindHello, mine.Append(nil))}
+	c.gone.Add(2)
+	go c.read()
+	go c.write()
+	return c
 }
-func (c *Client) WriteFile(ctx context.Context, path string, mode uint32, uid, gid uint32, r io.Reader) error {
-	return errTodo
+
+// Hello waits for the guest to greet and returns what it says of itself.
+func (c *Client) Hello(ctx context.Context) (Hello, error) {
+	select {
+	case <-c.greet:
+		return c.hello, nil
+	default:
+	}
+	select {
+	case <-c.greet:
+		return c.hello, nil
+	case <-c.done:
+		return Hello{}, c.err
+	case <-ctx.Done():
+		return Hello{}, ctx.Err()
+	}
 }
-func (c *Client) Mkdir(ctx context.Context, path string, mode uint32, uid, gid uint32) error {
-	return errTodo
+
+// Close ends the stream and every call on it, and waits for the Client's own
+// goroutines. The guest itself goes on.
+func (c *Client) Close() error {
+	c.fail(ErrClosed)
+	c.gone.Wait()
+	return nil
 }
-func (c *Client) Move(ctx context.Context, from, to string) error               { return errTodo }
-func (c *Client) Remove(ctx context.Context, path string, recursive bool) error { return errTodo }
-func (c *Client) TarIn(ctx context.Context, dir string, uid, gid uint32, r io.Reader) error {
-	return errTodo
+
+// Done is closed when the stream has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err says why the stream ended; nil while it lives.
+func (c *Client) Err() error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+		return nil
+	}
 }
-func (c *Client) TarOut(ctx context.Context, dir string, paths []string) (io.ReadCloser, error) {
-	return nil, errTodo
+
+func (c *Client) fail(err error) {
+	c.failed.Do(func() {
+		c.err = err
+		close(c.done)
+		c.nc.Close()
+	})
 }
-func (c *Client) Usage(ctx context.Context) (Usage, error)       { return Usage{}, errTodo }
-func (c *Client) Control(ctx context.Context, id Identity) error { return errTodo }
+
+// grant queues a credit. It never waits: the writer picks credits up, so a
+// guest that does not read cannot stall the reader of its output.
+func (c *Client) grant(stream uint32, n int) {
+	if n == 0 {
+		return
+	}
+	c.mu.Lock()
+	if _, open := c.calls[stream]; open {
+		for i := range c.owed {
+			if c.owed[i].stream == stream {
+				c.owed[i].n += n
+				n = 0
+			}
+		}
+		if n > 0 {
+			c.owed = append(c.owed, credit{stream, n})
+		}
+	}
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Client) credits(b []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range c.owed {
+		b = AppendFrame(b, c.epoch, o.stream, KindCredit, AppendCredit(nil, o.n))
+	}
+	c.owed = c.owed[:0]
+	return b
+}

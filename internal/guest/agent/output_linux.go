@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// grace is how long after a process has ended its output may still be held open
+// by a descendant before it is taken as complete.
+const grace = 50 * time.Millisecond
+
+// pipeSize is what a pipe may hold; larger means fewer switches between a
+// process and the agent.
+const pipeSize = 256 << 10
+
+// An output is the reading end of a pipe or a terminal. It ends when every
+// writer is gone, or after the grace: then with what is in it at that moment.
+type output struct {
+	f    *os.File
+	fd   int
+	last atomic.Bool // the grace is over
+	left int         // of what may be in it then
+}
+
+func newOutput(fd int) *output {
+	const setPipeSize = 1031 // F_SETPIPE_SZ
+	left := 64 << 10
+	if n, _, no := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), setPipeSize, pipeSize); no == 0 {
+		left = int(n)
+	}
+	return &output{f: nonblock(fd, "output"), fd: fd, left: left}
+}
+
+// ending starts the grace.
+func (o *output) ending(at time.Time) {
+	if o.f.SetReadDeadline(at) != nil {
+		o.last.Store(true)
+	}
+}
+
+func (o *output) Read(p []byte) (int, error) {
+	if !o.last.Load() {
+		n, err := o.f.Read(p)
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			if n == 0 && err != nil {
+				err = io.EOF // a terminal without users says EIO
+			}
+			return n, err
+		}
+		o.last.Store(true)
+	}
+	if o.left <= 0 {
+		return 0, io.EOF
+	}
+	n, err := syscall.Read(o.fd, p)
+	if n <= 0 || err != nil {
+		return 0, io.EOF
+	}
+	o.left -= n
+	return n, nil
+}
+
+func (o *output) Close() error { return o.f.Close() }

@@ -1,0 +1,256 @@
+package guest
+
+import (
+	"context"
+	"io"
+	"sync"
+)
+
+// A call is one stream: a request, data both ways, one reply.
+type call struct {
+	c       *Client
+	id      uint32
+	method  int
+	in      *Inbox
+	send    *Window
+	replied chan struct{} // closed when reply is there
+	reply   Reply
+	exit    Exit  // of a start
+	cur     Chunk // handed to the reader, given back at its next read
+	giveUp  sync.Once
+	stopped bool // the guest wants no more data; the reader's own
+}
+
+// open sends a request. The call stays open until its reply or cancel.
+func (c *Client) open(ctx context.Context, method int, body []byte) (*call, error) {
+	ca := &call{
+		c: c, method: method,
+		in:      NewInbox(c.opt.Window),
+		send:    NewWindow(HostWindow),
+		replied: make(chan struct{}),
+	}
+	o := Open{Method: method, Window: c.opt.Window, Body: body}
+	req := o.Append(nil)
+	if len(req) > MaxOpen {
+		return nil, &Error{Op: "call", Errno: 7, Text: "arguments too long"} // E2BIG
+	}
+	c.mu.Lock()
+	if len(c.calls) >= c.opt.MaxStreams {
+		c.mu.Unlock()
+		return nil, ErrBusy
+	}
+	c.last++
+	ca.id = c.last
+	c.calls[ca.id] = ca
+	c.mu.Unlock()
+	var b []byte
+	for {
+		n := min(splitAt(req[:min(len(req), MaxFrame)]), MaxFrame)
+		kind := byte(KindOpenPart)
+		if n == len(req) {
+			kind = KindOpen
+		}
+		b = AppendFrame(b, c.epoch, ca.id, kind, req[:n])
+		if req = req[n:]; len(req) == 0 {
+			break
+		}
+	}
+	if err := c.queue(ctx, outFrame{b: b}); err != nil {
+		c.mu.Lock()
+		delete(c.calls, ca.id)
+		c.mu.Unlock()
+		return nil, err
+	}
+	return ca, nil
+}
+
+// data takes the body of a data frame off the wire, within the window.
+func (ca *call) data(r *hostReader, kind byte, n int) error {
+	switch ca.method {
+	case MethodList, MethodGlob, MethodRead, MethodTarOut:
+		if kind == KindDataErr {
+			return protocolError("data out of place")
+		}
+	case MethodStart:
+	default:
+		return protocolError("data out of place")
+	}
+	ch, ok := ca.in.Reserve(kind, n)
+	if !ok {
+		return protocolError("more data than the window allows")
+	}
+	if err := r.full(ch.B); err != nil {
+		return err
+	}
+	ca.in.Put(ch)
+	return nil
+}
+
+// finish takes the reply and frees the stream.
+func (ca *call) finish(body []byte) error {
+	if !ca.reply.Decode(body) {
+		return protocolError("malformed reply")
+	}
+	if ca.method == MethodStart {
+		if !ca.exit.Decode(ca.reply.Body) || ca.reply.Errno != 0 || ca.reply.Text != "" {
+			return protocolError("malformed exit")
+		}
+	}
+	c := ca.c
+	c.mu.Lock()
+	delete(c.calls, ca.id)
+	for i := range c.owed {
+		if c.owed[i].stream == ca.id {
+			c.owed = append(c.owed[:i], c.owed[i+1:]...)
+			break
+		}
+	}
+	c.mu.Unlock()
+	close(ca.replied)
+	ca.send.Close()
+	ca.in.End()
+	return nil
+}
+
+// cancel gives up on a call. What still arrives for it is dropped; the stream
+// is free once the guest has replied.
+func (ca *call) cancel() {
+	select {
+	case <-ca.replied:
+		return
+	default:
+	}
+	ca.giveUp.Do(ca.abandon)
+}
+
+func (ca *call) abandon() {
+	ca.in.Drop()
+	ca.send.Close()
+	b := AppendFrame(nil, ca.c.epoch, ca.id, KindCancel, nil)
+	select {
+	case ca.c.out <- outFrame{b: b}:
+	case <-ca.c.done:
+	default:
+		// The guest does not read. It must not hold up the caller either.
+		go ca.c.queue(context.Background(), outFrame{b: b})
+	}
+}
+
+// next returns the next chunk of data, valid until the following call; io.EOF
+// after the reply.
+func (ca *call) next(ctx context.Context) (byte, []byte, error) {
+	if ca.cur.cost != 0 {
+		ca.c.grant(ca.id, ca.in.Done(ca.cur))
+		ca.cur = Chunk{}
+	}
+	for {
+		ch, ok, ended := ca.in.Take()
+		if ok {
+			ca.cur = ch
+			return ch.Kind, ch.B, nil
+		}
+		if ended {
+			return 0, nil, io.EOF
+		}
+		select {
+		case <-ca.in.Ready():
+		case <-ctx.Done():
+			return 0, nil, ctx.Err()
+		case <-ca.c.done:
+			// What arrived before the end is still worth having.
+			if ch, ok, _ := ca.in.Take(); ok {
+				ca.cur = ch
+				return ch.Kind, ch.B, nil
+			}
+			return 0, nil, ca.c.err
+		}
+	}
+}
+
+// wait waits for the reply; after ctx it cancels the call.
+func (ca *call) wait(ctx context.Context) error {
+	select {
+	case <-ca.replied:
+		return nil
+	default:
+	}
+	select {
+	case <-ca.replied:
+		return nil
+	case <-ctx.Done():
+		ca.cancel()
+		return ctx.Err()
+	case <-ca.c.done:
+		return ca.c.err
+	}
+}
+
+// room waits until up to n bytes may be sent. It returns 0 when the guest
+// wants no more.
+func (ca *call) room(ctx context.Context, n int) (int, error) {
+	for {
+		take, wait, closed := ca.send.Use(n)
+		if take > 0 || closed {
+			return take, nil
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-ca.c.done:
+			return 0, ca.c.err
+		}
+	}
+}
+
+// put sends one chunk, copied.
+func (ca *call) put(ctx context.Context, b []byte) error {
+	p := takeBuf(HeaderSize + len(b))
+	n := copy((*p)[HeaderSize:], b)
+	return ca.c.queue(ctx, outFrame{b: (*p)[:HeaderSize+n], pool: p, stream: ca.id})
+}
+
+// end says that no more data comes.
+func (ca *call) end(ctx context.Context) error {
+	return ca.c.queue(ctx, outFrame{b: AppendFrame(nil, ca.c.epoch, ca.id, KindEnd, nil)})
+}
+
+// upload sends all of r, reading straight into the buffers that go out. An
+// early reply of the guest ends it without error: the reply says why.
+func (ca *call) upload(ctx context.Context, r io.Reader) error {
+	for {
+		p := takeBuf(MaxChunk)
+		n, err := io.ReadFull(r, (*p)[HeaderSize:])
+		for off := 0; off < n; {
+			take, werr := ca.room(ctx, n-off)
+			if werr != nil || take == 0 {
+				return werr
+			}
+			if take == n && off == 0 {
+				werr = ca.c.queue(ctx, outFrame{b: (*p)[:HeaderSize+n], pool: p, stream: ca.id})
+				p = nil
+			} else {
+				werr = ca.put(ctx, (*p)[HeaderSize+off:HeaderSize+off+take])
+			}
+			if werr != nil {
+				return werr
+			}
+			off += take
+		}
+		giveBuf(p)
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return ca.end(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// err is the reply as an error.
+func (ca *call) err(op, path string) error {
+	if ca.reply.Errno == 0 && ca.reply.Text == "" {
+		return nil
+	}
+	return &Error{Op: op, Path: path, Errno: ca.reply.Errno, Text: ca.reply.Text}
+}

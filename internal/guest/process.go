@@ -1,0 +1,168 @@
+package guest
+
+import (
+	"context"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Process runs in the guest. One goroutine reads it; the other methods may be
+// called from anywhere.
+type Process struct {
+	ca    *call
+	id    string
+	stdin bool
+	wmu   sync.Mutex // writes stay whole and in order
+	ended bool       // stdin, under wmu
+}
+
+// Start asks for a process and does not wait for the answer: what came of it is
+// in Exit, after the last Read. ctx bounds the call, not the process.
+func (c *Client) Start(ctx context.Context, s Start) (*Process, error) {
+	if len(s.Args) == 0 || s.Args[0] == "" || s.ID == "" {
+		return nil, &Error{Op: "start", Errno: int(syscall.EINVAL), Text: "a process needs an id and a command"}
+	}
+	ca, err := c.open(ctx, MethodStart, s.Append(nil))
+	if err != nil {
+		return nil, err
+	}
+	return &Process{ca: ca, id: s.ID, stdin: s.Stdin || s.TTY}, nil
+}
+
+// Read returns the next piece of output, in the order in which the guest sent
+// it. The bytes are valid until the next Read, which also lets the guest send
+// that much more. After the process has ended it returns io.EOF.
+func (p *Process) Read(ctx context.Context) (Stream, []byte, error) {
+	for {
+		kind, b, err := p.ca.next(ctx)
+		if err != nil {
+			return 0, nil, err
+		}
+		if len(b) == 0 {
+			continue
+		}
+		if kind == KindDataErr {
+			return Stderr, b, nil
+		}
+		return Stdout, b, nil
+	}
+}
+
+// Exit is how the process ended; it holds after Read returned io.EOF.
+func (p *Process) Exit() Exit {
+	select {
+	case <-p.ca.replied:
+		return p.ca.exit
+	default:
+		return Exit{}
+	}
+}
+
+// Write sends to the standard input. It waits while the process does not read,
+// and fails with EPIPE once nothing will read it any more.
+func (p *Process) Write(b []byte) (int, error) {
+	p.wmu.Lock()
+	defer p.wmu.Unlock()
+	if !p.stdin || p.ended {
+		return 0, io.ErrClosedPipe
+	}
+	ctx := context.Background()
+	for n := 0; n < len(b); {
+		take, err := p.ca.room(ctx, len(b)-n)
+		if err == nil && take == 0 {
+			err = syscall.EPIPE
+		}
+		if err == nil {
+			err = p.ca.put(ctx, b[n:n+take])
+		}
+		if err != nil {
+			return n, err
+		}
+		n += take
+	}
+	return len(b), nil
+}
+
+// CloseStdin ends the standard input; on a terminal it types the end of file.
+func (p *Process) CloseStdin() error {
+	p.wmu.Lock()
+	defer p.wmu.Unlock()
+	if !p.stdin || p.ended {
+		return nil
+	}
+	p.ended = true
+	select {
+	case <-p.ca.replied:
+		return nil
+	default:
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		return p.ca.end(ctx)
+	}
+}
+
+// Resize sets the size of the terminal.
+func (p *Process) Resize(rows, cols uint16) error { return p.note(Note{Rows: rows, Cols: cols}) }
+
+// Signal sends sig to the process's group: of a terminal, the foreground one.
+func (p *Process) Signal(sig int) error { return p.note(Note{Signal: sig}) }
+
+func (p *Process) note(n Note) error {
+	select {
+	case <-p.ca.replied:
+		return syscall.ESRCH
+	default:
+	}
+	b := AppendFrame(nil, p.ca.c.epoch, p.ca.id, KindNote, n.Append(nil))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return p.ca.c.queue(ctx, outFrame{b: b})
+}
+
+// patience is how long a small message waits for a guest that does not read.
+const patience = 5 * time.Second
+
+// Kill ends every descendant of the process, whatever session or group it moved
+// to, and returns when the guest says that none is left. It also works after
+// the exit, for what was left in the background.
+func (p *Process) Kill(ctx context.Context) error { return p.ca.c.Kill(ctx, p.id) }
+
+// Close gives up on the process: it is killed, its output dropped. After the
+// exit it does nothing.
+func (p *Process) Close() error {
+	p.ca.cancel()
+	return nil
+}
+
+// Kill does what Process.Kill does, for the process started with that ID in
+// this or an earlier attachment.
+func (c *Client) Kill(ctx context.Context, id string) error {
+	k := KillRequest{ID: id}
+	ca, err := c.open(ctx, MethodKill, k.Append(nil))
+	if err != nil {
+		return err
+	}
+	if err := ca.wait(ctx); err != nil {
+		return err
+	}
+	if err := ca.err("kill", id); err != nil {
+		return err
+	}
+	var r KillReply
+	if !r.Decode(ca.reply.Body) {
+		return c.lie("malformed answer to kill")
+	}
+	if r.Left > 0 {
+		return &Error{Op: "kill", Path: id, Errno: int(syscall.EBUSY), Text: "processes are left"}
+	}
+	return nil
+}
+
+// lie ends the stream for a message that no agent sends.
+func (c *Client) lie(what string) error {
+	err := protocolError(what)
+	c.fail(err)
+	return err
+}
