@@ -1,16 +1,14 @@
 // Command berm runs code that nobody reviewed in a disposable sandbox. It is
-// one static binary: main only says which part of it a process is.
+// one static binary: main only says which part of it this process is.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"time"
-	"encoding/json"
 
-	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/client"
+	"github.com/bermhq/berm/internal/cli"
 	"github.com/bermhq/berm/internal/daemon"
 	"github.com/bermhq/berm/internal/image"
 )
@@ -19,38 +17,53 @@ func main() {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "keeper":
-			part(daemon.RunKeeper)
+			os.Exit(part(daemon.RunKeeper))
 		case "worker":
-			part(daemon.RunWorker)
+			os.Exit(part(daemon.RunWorker))
 		}
 	}
-	t0 := time.Now()
-	l, err := daemon.Start(context.Background(), daemon.Options{Sandbox: program("sandbox"), Agent: program("agent"), Debug: os.Stderr, Image: image.Options{}})
-	if err != nil {
-		fmt.Println("start", err)
-		os.Exit(1)
-	}
-	fmt.Println("started", time.Since(t0))
-	c := client.New(client.Options{Dial: l.Dial})
-	ctx := context.Background()
-	s, err := c.Create(ctx, api.CreateRequest{Template: l.Template})
-	fmt.Println("created", time.Since(t0), err)
-	if err == nil {
-		b, _ := json.Marshal(s)
-		fmt.Println(string(b))
-		r, err := c.Exec(ctx, s.SandboxID, api.ExecRequest{Args: os.Args[1:]}, client.Stdio{Stdout: os.Stdout, Stderr: os.Stderr})
-		fmt.Println("exec", time.Since(t0), r, err)
-		e, err := c.Delete(ctx, s.SandboxID)
-		fmt.Println("deleted", time.Since(t0), e, err)
-	}
-	fmt.Println(l.Close())
-	fmt.Println("closed", time.Since(t0))
+	os.Exit(cli.Main(context.Background(), cli.Env{
+		Args:  os.Args[1:],
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Open:    open,
+		Version: version(),
+	}))
 }
 
-func part(run func([]string) error) {
+// part runs a process that daemon.Start has started.
+func part(run func([]string) error) int {
 	if err := run(os.Args[2:]); err != nil {
 		fmt.Fprintf(os.Stderr, "berm: %s: %v\n", os.Args[1], err)
-		os.Exit(125)
+		return 125
 	}
-	os.Exit(0)
+	return 0
+}
+
+// open starts a worker and a keeper for one command line and returns a client
+// that speaks to the worker as to any server.
+func open(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) {
+	opt := daemon.Options{
+		StateDir: o.StateDir,
+		Template: o.Template,
+		Sandbox:  program("sandbox"),
+		Agent:    program("agent"),
+		NoImage:  o.NoTemplate,
+		NoSweep:  o.NoSweep,
+	}
+	opt.Image = image.Options{Include: o.Include, Exclude: o.Exclude, MaxBytes: o.MaxBytes}
+	if o.Progress != nil {
+		opt.Image.Progress = func(p image.Progress) { o.Progress("template: "+p.Phase, p.Done, p.Total) }
+	}
+	if os.Getenv("BERM_DEBUG") != "" {
+		opt.Debug = os.Stderr
+	}
+	l, err := daemon.Start(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	c := client.New(client.Options{Dial: l.Dial})
+	return &cli.Session{Client: c, Template: l.Template, Close: func() error {
+		c.Close()
+		return l.Close()
+	}}, nil
 }

@@ -48,6 +48,15 @@ type OpenOptions struct {
 	StateDir  string // "" for BERM_STATE or the default
 	Template  string // "" for the host template, else a name, a folder or an archive
 	Isolation string // "" for auto
+
+	// The host template: what it takes beside its list, what it leaves out, and
+	// how large it may be (bytes; 0 is the default).
+	Include, Exclude []string
+	MaxBytes         int64
+
+	NoTemplate bool // no sandbox will be made: build no image
+	NoSweep    bool // leave what dead keepers left, to look at it
+
 	// Progress is told how far a phase is, at any pace; total 0 is unknown.
 	Progress func(phase string, done, total int64)
 }

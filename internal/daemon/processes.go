@@ -25,9 +25,9 @@ const (
 )
 
 // RunKeeper is the main of the keeper process. Its arguments are: state
-// directory, runtime program, "rootless" or "root".
+// directory, runtime program, "rootless" or "root", "sweep" or "look".
 func RunKeeper(args []string) error {
-	if len(args) != 3 {
+	if len(args) != 4 {
 		return errors.New("keeper: not started by berm")
 	}
 	keeper.Harden()
@@ -39,7 +39,7 @@ func RunKeeper(args []string) error {
 	if err != nil {
 		return err
 	}
-	return keeper.Run(keeper.Config{StateDir: args[0], Runtime: args[1], Rootless: args[2] == "rootless"}, owner, engine)
+	return keeper.Run(keeper.Config{StateDir: args[0], Runtime: args[1], Rootless: args[2] == "rootless", NoSweep: args[3] == "look"}, owner, engine)
 }
 
 // A setup is what the worker waits for before it serves.

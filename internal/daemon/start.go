@@ -23,9 +23,11 @@ type Options struct {
 	StateDir string // "" is DefaultStateDir()
 	Template string // as image.Store.Resolve takes it
 	Image    image.Options
-	Sandbox  Program // cmd/berm-sandbox
-	Agent    Program // cmd/berm-agent
-	Debug    *os.File
+	Sandbox  Program  // cmd/berm-sandbox
+	Agent    Program  // cmd/berm-agent
+	NoImage  bool     // no sandbox will be made: build no image
+	NoSweep  bool     // leave what dead keepers left on the host
+	Debug    *os.File // where the two processes complain; nil: nowhere
 }
 
 // Local is a worker and a keeper of our own, ours alone.
@@ -105,6 +107,9 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if err := l.spawn(o, state, runtimeFile); err != nil {
 		return nil, err
 	}
+	if o.NoImage {
+		return l, l.conns.tell(setup{})
+	}
 	store := image.Open(filepath.Join(state, "templates"))
 	agent, err := agentImage(ctx, state, store, o.Agent)
 	if err != nil {
@@ -137,7 +142,10 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 		}
 	}
 	root := os.Geteuid() == 0
-	mode := "root"
+	mode, sweep := "root", "sweep"
+	if o.NoSweep {
+		sweep = "look"
+	}
 	keeperAttr := &syscall.SysProcAttr{Setsid: true}
 	workerAttr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if root {
@@ -155,7 +163,7 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 		keeperAttr.Cloneflags = unix.CLONE_NEWUSER
 		keeperAttr.UidMappings, keeperAttr.GidMappings = one(os.Geteuid()), one(os.Getegid())
 	}
-	l.keeper = l.command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode)
+	l.keeper = l.command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode, sweep)
 	l.worker = l.command(o, workerAttr, []*os.File{theirs[1], ours[2]}, "worker")
 
 	// The parent-death signal goes with the thread that forks.
