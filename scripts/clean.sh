@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Removes what the other targets made. The state folder goes too, template
-# cache included, unless a run still uses it.
+# Removes what the other targets made, the state folder with its templates too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rm -rf bin build demo-out .berm

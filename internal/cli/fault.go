@@ -79,7 +79,7 @@ func shellLine(args []string) string {
 // nearest is the known word that a mistyped one was probably meant to be, or "".
 func nearest(word string, known []string) string {
 	best, dist := "", 3
-	if len(word) < 4 {
+	if len(word) < 3 {
 		dist = 2
 	}
 	for _, k := range known {

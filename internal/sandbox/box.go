@@ -103,9 +103,7 @@ func (e *Engine) watch(b *box) {
 
 	b.mu.Lock()
 	b.exit = exit
-	if b.ending == "" {
-		b.ending = outerEnding(exit, b.usage.oomKills, b.usage.taskFails)
-	}
+	b.ending = trueEnding(b.ending, exit, b.usage.oomKills > 0, b.usage.taskFails > 0)
 	to := Ended
 	if serr != nil || werr != nil {
 		to = Failed
@@ -119,14 +117,16 @@ func (e *Engine) watch(b *box) {
 	e.forget(b.id)
 }
 
-// outerEnding is the ending of a sandbox that ended unasked, from what the
-// host saw of it.
-func outerEnding(x backend.Exit, oomKills, taskFails int64) string {
+// trueEnding is why a sandbox ended: what the host saw of it, where that is a
+// wall; else what it was marked with by whoever stopped it, "" for nobody.
+func trueEnding(marked string, x backend.Exit, oom, tasks bool) string {
 	switch {
-	case x.Cause == api.CapMemory || x.Cause == "" && oomKills > 0:
+	case x.Cause == api.CapMemory || x.Cause == "" && oom:
 		return api.EndMemory
-	case x.Cause == api.CapProcesses || x.Cause == "" && taskFails > 0:
+	case x.Cause == api.CapProcesses || x.Cause == "" && tasks:
 		return api.EndProcesses
+	case marked != "":
+		return marked
 	case x.Cause == "deadline":
 		return api.EndTimeout
 	case x.Cause == "stopped":

@@ -88,6 +88,9 @@ func (e *Engine) start(ctx context.Context, be backend.Backend, b *box) error {
 	if err == nil {
 		b.inst, b.guest = inst, guest.New(conn, guest.Options{})
 		b.meter, _ = inst.(backend.Meter)
+		if t, ok := inst.(backend.Timed); ok {
+			maps.Copy(b.public.TimingsMS, t.Timings())
+		}
 		b.timing("create", time.Since(b.began))
 		err = e.admit(ctx, b)
 	}

@@ -105,17 +105,7 @@ func told(x guest.Exit) (ending, notStarted string) {
 func (b *box) lost(oom, tasks bool, readErr error) (ending, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ending = b.ending
-	if ending == "" || ending == api.EndHostFailure {
-		var oomKills, taskFails int64
-		if oom {
-			oomKills = 1
-		}
-		if tasks {
-			taskFails = 1
-		}
-		ending = outerEnding(b.exit, oomKills, taskFails)
-	}
+	ending = trueEnding(b.ending, b.exit, oom, tasks)
 	if ending == api.EndHostFailure {
 		reason = "the sandbox went away: " + clip(readErr.Error(), 512)
 	}

@@ -29,6 +29,11 @@ type rig struct {
 
 func newRig(t *testing.T, opt sandbox.Options) *rig {
 	testkit.NoLeak(t)
+	return newRigBeside(t, opt)
+}
+
+// newRigBeside is newRig for tests that run beside others.
+func newRigBeside(t *testing.T, opt sandbox.Options) *rig {
 	b := mem.New(mem.Options{Name: "gvisor", Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})
 	f := &testkit.Flaky{Backend: b}
 	r := &rig{sandbox.New([]backend.Backend{f}, opt), b, f}
@@ -307,11 +312,12 @@ func TestAutoNeverTakesLess(t *testing.T) {
 // A stream that is cut or falls silent at any byte ends the exec with a true
 // ending in bounded time, and everything is gone afterwards.
 func TestStreamFaults(t *testing.T) {
+	testkit.NoLeak(t)
 	for name, fault := range map[string]func(int) func(net.Conn) net.Conn{"cut": testkit.CutAfter, "silent": testkit.SilentAfter} {
 		for n := 0; n < 200; n += 1 + n/8 {
 			t.Run(fmt.Sprintf("%s after %d", name, n), func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t, quick)
+				r := newRigBeside(t, quick)
 				r.flaky.Conn = fault(n)
 				id := r.create(t, api.Limits{TimeoutSeconds: 1})
 				began := time.Now()

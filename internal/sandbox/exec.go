@@ -220,7 +220,7 @@ func (x *execution) read(ctx context.Context) error {
 	left := x.limit * api.FloodFactor
 	for {
 		s, p, err := x.p.Read(context.WithoutCancel(ctx))
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // and only that: a stream that broke may wrap an EOF too
 			return nil
 		}
 		if err != nil {

@@ -135,7 +135,7 @@ func finish(t *testing.T, p *guest.Process) (stdout, stderr string, exit guest.E
 	var out, errs bytes.Buffer
 	for {
 		s, chunk, err := p.Read(ctx)
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
 			return out.String(), errs.String(), p.Exit()
 		}
 		if err != nil {

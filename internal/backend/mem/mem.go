@@ -6,6 +6,7 @@ package mem
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -185,6 +186,9 @@ func (i *instance) end(cause string) {
 		i.kill()
 		delete(i.b.live, i.id)
 		i.b.mu.Unlock()
+		if c, ok := i.host.(io.Closer); ok {
+			c.Close() // ends what still runs in it
+		}
 		i.serve.Wait()
 		os.RemoveAll(i.dir)
 		i.exit = backend.Exit{Cause: cause, Code: 137}
