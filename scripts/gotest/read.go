@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,7 @@ func read(r io.Reader, w io.Writer) Result {
 	var res Result
 	output := map[string][]string{} // package + test -> what it printed
 	failed := map[string]bool{}     // tests with a failed subtest, packages with a failed test
+	var running []event             // tests that have not ended
 	in := bufio.NewReader(r)
 	for {
 		line, err := in.ReadString('\n')
@@ -40,7 +42,12 @@ func read(r io.Reader, w io.Writer) Result {
 		pkg := strings.TrimPrefix(strings.TrimPrefix(e.Package, "github.com/bermhq/berm"), "/")
 		name := strings.TrimSpace(pkg + " " + e.Test)
 		key := e.Package + " " + e.Test
+		if e.Test != "" && (e.Action == "pass" || e.Action == "skip" || e.Action == "fail") {
+			running = slices.DeleteFunc(running, func(r event) bool { return r.Package == e.Package && r.Test == e.Test })
+		}
 		switch e.Action {
+		case "run":
+			running = append(running, e)
 		case "output":
 			output[key] = append(output[key], e.Output)
 		case "build-output":
@@ -56,6 +63,18 @@ func read(r io.Reader, w io.Writer) Result {
 			}
 			delete(output, key)
 		case "fail":
+			if e.Test == "" { // a panic or the time limit ends tests without an event of their own
+				running = slices.DeleteFunc(running, func(r event) bool {
+					if r.Package != e.Package {
+						return false
+					}
+					text := output[r.Package+" "+r.Test]
+					res.Failures = append(res.Failures, name+" "+r.Test+" (did not end)")
+					fmt.Fprintf(w, "-- FAILED, did not end: %s %s\n%s", name, r.Test, strings.Join(text, ""))
+					failed[key] = true
+					return true
+				})
+			}
 			if !failed[key] {
 				res.Failures = append(res.Failures, name)
 				text := output[key]
