@@ -12,6 +12,7 @@ import (
 
 func main() {
 	syscall.Chdir("/")
+	syscall.Unlink("/tmp/.berm") // see internal/image: it kept /tmp on the disk layer
 	// Nothing that is started may inherit the stream.
 	syscall.CloseOnExec(0)
 	syscall.CloseOnExec(1)

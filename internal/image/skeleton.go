@@ -66,6 +66,11 @@ var hostSkeleton = []string{
 	"/var/cache", "/var/lib", "/var/log", "/var/spool",
 }
 
+// tmpMark lies in /tmp because gVisor puts a file system of memory over an
+// empty one, and what lies in /tmp has to count as disk. The guest's agent
+// removes it before anything else runs.
+const tmpMark = "/tmp/.berm"
+
 // addSkeleton makes sure that the guest's fixed places are directories, also
 // where the template has something else there.
 func addSkeleton(t *tree) error {
@@ -81,7 +86,7 @@ func addSkeleton(t *tree) error {
 			return err
 		}
 	}
-	return nil
+	return t.add(tmpMark, newFile(0o600, nil))
 }
 
 // addGuestFiles writes the files of /etc that say who and where the guest is.
