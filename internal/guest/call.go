@@ -203,11 +203,31 @@ func (ca *call) room(ctx context.Context, n int) (int, error) {
 	}
 }
 
-// put sends one chunk, copied.
-func (ca *call) put(ctx context.Context, b []byte) error {
+// put sends b, copied, as fast as the guest takes it. It returns how much went
+// out: less than all without an error when the guest wants no more.
+func (ca *call) put(ctx context.Context, b []byte) (n int, err error) {
+	for clean := 0; n < len(b); {
+		if clean == 0 {
+			clean = splitAt(b[n:])
+		}
+		take, err := ca.room(ctx, clean)
+		if err != nil || take == 0 {
+			return n, err
+		}
+		if err := ca.copyOut(ctx, b[n:n+take]); err != nil {
+			return n, err
+		}
+		n += take
+		clean -= take
+	}
+	return n, nil
+}
+
+// copyOut queues one data frame for which there is room.
+func (ca *call) copyOut(ctx context.Context, b []byte) error {
 	p := takeBuf(HeaderSize + len(b))
-	n := copy((*p)[HeaderSize:], b)
-	return ca.c.queue(ctx, outFrame{b: (*p)[:HeaderSize+n], pool: p, stream: ca.id})
+	copy((*p)[HeaderSize:], b)
+	return ca.c.queue(ctx, outFrame{b: (*p)[:HeaderSize+len(b)], pool: p, stream: ca.id})
 }
 
 // end says that no more data comes.
@@ -221,23 +241,13 @@ func (ca *call) upload(ctx context.Context, r io.Reader) error {
 	for {
 		p := takeBuf(MaxChunk)
 		n, err := io.ReadFull(r, (*p)[HeaderSize:])
-		for off := 0; off < n; {
-			take, werr := ca.room(ctx, n-off)
-			if werr != nil || take == 0 {
-				return werr
+		if n > 0 {
+			if more, err := ca.pass(ctx, p, n); err != nil || !more {
+				return err
 			}
-			if take == n && off == 0 {
-				werr = ca.c.queue(ctx, outFrame{b: (*p)[:HeaderSize+n], pool: p, stream: ca.id})
-				p = nil
-			} else {
-				werr = ca.put(ctx, (*p)[HeaderSize+off:HeaderSize+off+take])
-			}
-			if werr != nil {
-				return werr
-			}
-			off += take
+		} else {
+			giveBuf(p)
 		}
-		giveBuf(p)
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			return ca.end(ctx)
 		}
@@ -245,6 +255,29 @@ func (ca *call) upload(ctx context.Context, r io.Reader) error {
 			return err
 		}
 	}
+}
+
+// pass sends the n bytes in p after its header, p itself if it may go as it is.
+// It owns p. more is false when the guest wants no more.
+func (ca *call) pass(ctx context.Context, p *[]byte, n int) (more bool, err error) {
+	body, sent := (*p)[HeaderSize:HeaderSize+n], 0
+	if splitAt(body) == n {
+		sent, err = ca.room(ctx, n)
+		switch {
+		case err != nil || sent == 0:
+		case sent == n:
+			return true, ca.c.queue(ctx, outFrame{b: (*p)[:HeaderSize+n], pool: p, stream: ca.id})
+		default:
+			err = ca.copyOut(ctx, body[:sent])
+		}
+		if err != nil || sent == 0 {
+			giveBuf(p)
+			return false, err
+		}
+	}
+	k, err := ca.put(ctx, body[sent:])
+	giveBuf(p)
+	return sent+k == n, err
 }
 
 // err is the reply as an error.

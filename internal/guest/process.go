@@ -68,21 +68,11 @@ func (p *Process) Write(b []byte) (int, error) {
 	if !p.stdin || p.ended {
 		return 0, io.ErrClosedPipe
 	}
-	ctx := context.Background()
-	for n := 0; n < len(b); {
-		take, err := p.ca.room(ctx, len(b)-n)
-		if err == nil && take == 0 {
-			err = syscall.EPIPE
-		}
-		if err == nil {
-			err = p.ca.put(ctx, b[n:n+take])
-		}
-		if err != nil {
-			return n, err
-		}
-		n += take
+	n, err := p.ca.put(context.Background(), b)
+	if err == nil && n < len(b) {
+		err = syscall.EPIPE
 	}
-	return len(b), nil
+	return n, err
 }
 
 // CloseStdin ends the standard input; on a terminal it types the end of file.

@@ -1,8 +1,6 @@
 package guest
 
-import (
-	"context"
-)
+import "context"
 
 // An outFrame is bytes on their way out: small ones hold whole frames, large
 // ones a pooled buffer with room for a header in front of its body.
@@ -70,19 +68,8 @@ func (c *Client) send(f outFrame) bool {
 		return c.sent(err)
 	}
 	defer giveBuf(f.pool)
-	body := f.b[HeaderSize:]
-	cut := splitAt(body)
-	if cut == len(body) {
-		PutHeader(f.b, c.epoch, f.stream, KindData, len(body))
-		_, err := c.nc.Write(f.b)
-		return c.sent(err)
-	}
-	var b []byte
-	for ; len(body) > 0; cut = splitAt(body) {
-		b = AppendFrame(b, c.epoch, f.stream, KindData, body[:cut])
-		body = body[cut:]
-	}
-	_, err := c.nc.Write(b)
+	PutHeader(f.b, c.epoch, f.stream, KindData, len(f.b)-HeaderSize)
+	_, err := c.nc.Write(f.b)
 	return c.sent(err)
 }
 

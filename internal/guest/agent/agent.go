@@ -42,6 +42,15 @@ type Proc interface {
 	Resize(rows, cols uint16) error
 }
 
+// A refusal says why nothing was executed.
+type refusal struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (r refusal) Error() string { return r.text + ": " + r.errno.Error() }
+func (r refusal) Unwrap() error { return r.errno }
+
 // A server speaks to whoever is attached. Only the newest session may write.
 type server struct {
 	host Host

@@ -13,15 +13,6 @@ import (
 	"github.com/bermhq/berm/internal/guest"
 )
 
-// A refusal says why nothing was executed.
-type refusal struct {
-	text  string
-	errno syscall.Errno
-}
-
-func (r refusal) Error() string { return r.text + ": " + r.errno.Error() }
-func (r refusal) Unwrap() error { return r.errno }
-
 // A process is the first process of an exec.
 type process struct {
 	l     *Linux
@@ -347,7 +338,7 @@ func (l *Linux) settle(ex *exec, s sample) (left bool) {
 		}
 	}
 	for id, e := range l.execs {
-		if e.main == nil && !live[e.tag] && !live[0] {
+		if e.main == nil && !live[e.tag] && !(l.first && live[0]) {
 			delete(l.execs, id)
 		}
 	}
