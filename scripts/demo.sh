@@ -49,16 +49,18 @@ canary=$(mktemp /tmp/berm-canary.XXXXXX)
 trap 'rm -f "$canary" "$canary.out"' EXIT
 echo "$secret" >"$canary"
 chmod 644 "$canary" # any user of this host may read it
-echo "$ berm run --memory 256m --disk 64m examples/walkout.py $canary"
+echo "$ berm run --pids 64 --disk 64m examples/walkout.py $canary"
 export BERM_DEMO_TOKEN=$secret # in berm's own environment: it must not get in
-expect 0 "walkout.py" "$berm" run --memory 256m --disk 64m examples/walkout.py "$canary" > >(tee "$canary.out")
+expect 0 "walkout.py" "$berm" run --pids 64 --disk 64m examples/walkout.py "$canary" > >(tee "$canary.out")
 wait $! # for tee
 unset BERM_DEMO_TOKEN
 if grep -qF "$secret" "$canary.out"; then failed+=("walkout.py: the canary was seen"); fi
 
 title "3. Three more things that only the outside can judge"
 echo "$ berm run --memory 128m examples/walkout.py grow"
-expect 137 "walkout.py grow" "$berm" run --memory 128m examples/walkout.py grow
+expect 137 "walkout.py grow" "$berm" run --memory 128m examples/walkout.py grow > >(tee "$canary.out") 2>&1
+wait $!
+grep -q '^berm: memory' "$canary.out" || failed+=("walkout.py grow: the ending was not memory")
 echo
 echo "$ berm run --timeout 2s examples/walkout.py stay"
 expect 124 "walkout.py stay" "$berm" run --timeout 2s examples/walkout.py stay

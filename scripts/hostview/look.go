@@ -91,6 +91,9 @@ func report(w io.Writer, before, after view, diff []string) {
 	for _, d := range diff {
 		fmt.Fprintln(w, "  ", d)
 	}
+	if len(diff) > 0 {
+		fmt.Fprintln(w, "   (a difference can also come from another berm at work on this host)")
+	}
 }
 
 // dirs lists every directory below root; what vanishes meanwhile is left out.
