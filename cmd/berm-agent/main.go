@@ -12,13 +12,23 @@ import (
 
 func main() {
 	syscall.Chdir("/")
-	syscall.Unlink("/tmp/.berm") // see internal/image: it kept /tmp on the disk layer
-	// Nothing that is started may inherit the stream.
-	syscall.CloseOnExec(0)
-	syscall.CloseOnExec(1)
-	syscall.SetNonblock(0, true)
-	err := agent.Serve(context.Background(), os.NewFile(0, "host"), agent.NewLinux())
-	if err != nil {
+	if err := serve(); err != nil {
+		println("berm-agent: " + err.Error()) // heard by nobody in a sandbox
 		os.Exit(1)
 	}
+}
+
+// serve works on a descriptor of its own: descriptor 0 may already be watched
+// as os.Stdin, and nothing that is started may inherit either.
+func serve() error {
+	syscall.CloseOnExec(0)
+	syscall.CloseOnExec(1)
+	fd, _, no := syscall.Syscall(syscall.SYS_FCNTL, 0, syscall.F_DUPFD_CLOEXEC, 3)
+	if no != 0 {
+		return no
+	}
+	if err := syscall.SetNonblock(int(fd), true); err != nil {
+		return err
+	}
+	return agent.Serve(context.Background(), os.NewFile(fd, "host"), agent.NewLinux())
 }

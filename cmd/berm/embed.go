@@ -2,6 +2,7 @@ package main
 
 import (
 	"embed"
+	"io/fs"
 
 	"github.com/bermhq/berm/internal/daemon"
 )
@@ -13,7 +14,6 @@ import (
 var blobs embed.FS
 
 func program(name string) daemon.Program {
-	gz, _ := blobs.ReadFile("blobs/" + name + ".gz")
-	sum, _ := blobs.ReadFile("blobs/" + name + ".sha256")
-	return daemon.Program{Name: name, Gzip: gz, SHA256: string(sum)}
+	files, _ := fs.Sub(blobs, "blobs") // fails for a malformed name only
+	return daemon.Program{Name: name, Files: files}
 }

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -9,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,20 +17,21 @@ import (
 	"github.com/bermhq/berm/internal/image"
 )
 
-// A Program is one that berm carries inside: gzip-compressed, with the SHA-256
-// of what comes out.
+// A Program is one that berm carries inside: <Name>.gz in Files, with the
+// SHA-256 of what comes out, in hex, in <Name>.sha256. Files is only read for
+// what is needed: a copy of all of it would cost every start milliseconds.
 type Program struct {
-	Name   string
-	Gzip   []byte
-	SHA256 string // hex
+	Name  string
+	Files fs.FS
 }
 
 // maxProgram bounds what an embedded program unpacks to.
 const maxProgram = 256 << 20
 
 func (p Program) digest() (string, error) {
-	d := strings.TrimSpace(p.SHA256)
-	if len(d) != 64 || len(p.Gzip) == 0 {
+	b, err := fs.ReadFile(p.Files, p.Name+".sha256")
+	d := strings.TrimSpace(string(b))
+	if err != nil || len(d) != 64 {
 		return "", &api.Error{Code: api.CodeHostFailure,
 			Message: "this berm was built without its " + p.Name + " program",
 			Hint:    "make build"}
@@ -44,7 +45,12 @@ func (p Program) bytes() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	z, err := gzip.NewReader(bytes.NewReader(p.Gzip))
+	f, err := p.Files.Open(p.Name + ".gz")
+	if err != nil {
+		return nil, fmt.Errorf("unpack %s: %w", p.Name, err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", p.Name, err)
 	}

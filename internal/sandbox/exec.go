@@ -195,11 +195,9 @@ func (x *execution) halt(stop string, readDone <-chan error) error {
 	over := time.NewTimer(2 * x.e.opt.Grace)
 	defer over.Stop()
 	if stop != "" {
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), x.e.opt.Grace)
-			defer cancel()
-			x.p.Kill(ctx)
-		}()
+		ctx, cancel := context.WithTimeout(context.Background(), x.e.opt.Grace)
+		defer cancel() // of no use once the end was read
+		go x.kill(ctx)
 	}
 	select {
 	case err := <-readDone:
@@ -212,6 +210,18 @@ func (x *execution) halt(stop string, readDone <-chan error) error {
 	x.b.guest.Close()
 	x.out.kill() // a reader that waits for room would never end
 	return <-readDone
+}
+
+// kill asks the agent to end the program, again and again: the first time may
+// be too early for one that is just being started.
+func (x *execution) kill(ctx context.Context) {
+	for ctx.Err() == nil {
+		x.p.Kill(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // read takes the output from the guest until the program's end, and cuts it at

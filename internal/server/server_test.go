@@ -109,9 +109,12 @@ func TestRefusals(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	e := newEdge(t)
 	status, body := e.do("GET", "/v1/doctor", "")
-	want := `{"host":{},"rungs":[{"name":"mem","boundary":"user-kernel","available":true,"reason":"","fix":""}],"walls":[]}` + "\n"
-	if status != 200 || body != want {
+	var d api.Doctor
+	if err := json.Unmarshal([]byte(body), &d); err != nil || status != 200 || d.Host["cpus"] == nil || d.Walls == nil {
 		t.Errorf("%d %s", status, body)
+	}
+	if want := (api.Rung{Name: "mem", Boundary: api.BoundaryUserKernel, Available: true}); len(d.Rungs) != 1 || d.Rungs[0] != want {
+		t.Errorf("rungs = %+v", d.Rungs)
 	}
 }
 

@@ -27,8 +27,9 @@ type Suite struct {
 	Dir string
 	// UID and GID run the commands.
 	UID, GID uint32
-	// Commands replaces the names of commands, as "sleep": {"busybox", "sleep"};
-	// an empty list says that the image has none, and its cases are skipped.
+	// Commands replaces commands, as "sleep": {"busybox", "sleep"}; an empty list
+	// says that the image has none, and its cases are skipped. The suite uses
+	// true, false, echo, cat, sleep, env, and exit3, which exits with 3.
 	Commands map[string][]string
 	// Leaks is called after each case, when all instances are stopped, and
 	// says what is left on the host.
@@ -111,6 +112,9 @@ func (b *bench) start(t *testing.T, s backend.Spec) (backend.Instance, *guest.Cl
 
 func (b *bench) command(t *testing.T, name string, args ...string) guest.Start {
 	cmd := []string{name}
+	if name == "exit3" {
+		cmd = []string{"sh", "-c", "exit 3"}
+	}
 	if c, ok := b.Commands[name]; ok {
 		if len(c) == 0 {
 			t.Skipf("this image has no %s", name)
@@ -178,7 +182,7 @@ func testExitCodes(t *testing.T, b *bench) {
 		}
 	}
 	t.Run("own", func(t *testing.T) {
-		if _, x := run(t, c, b.command(t, "sh", "-c", "exit 3")); x.Code != 3 {
+		if _, x := run(t, c, b.command(t, "exit3")); x.Code != 3 {
 			t.Errorf("exit 3: %+v", x)
 		}
 	})
@@ -247,12 +251,18 @@ func testNotFound(t *testing.T, b *bench) {
 
 func testKill(t *testing.T, b *bench) {
 	_, c := b.start(t, b.spec())
-	p, err := c.Start(t.Context(), b.command(t, "sleep", "60"))
+	s := b.command(t, "cat")
+	s.Stdin = true
+	p, err := c.Start(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), caseTime)
 	defer cancel()
+	io.WriteString(p, "alive\n")
+	if _, b, err := p.Read(ctx); err != nil || string(b) != "alive\n" {
+		t.Fatalf("Read = %q, %v", b, err)
+	}
 	if err := p.Kill(ctx); err != nil {
 		t.Fatalf("Kill: %v", err)
 	}

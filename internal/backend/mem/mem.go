@@ -6,13 +6,16 @@ package mem
 
 import (
 	"context"
-	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
+	"github.com/bermhq/berm/internal/guest"
 	"github.com/bermhq/berm/internal/guest/agent"
 )
 
@@ -65,18 +68,24 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	if err != nil {
 		return nil, err
 	}
+	for _, d := range []string{api.Workspace, api.GuestHome, "/tmp"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			os.RemoveAll(dir)
+			return nil, err
+		}
+	}
 	life, kill := context.WithCancel(context.Background())
 	i := &instance{
-		b: b, id: s.ID, dir: dir, host: agent.NewLocal(dir),
+		b: b, id: s.ID, dir: dir, host: &host{Host: agent.NewLocal(dir)},
 		life: life, kill: kill, free: make(chan struct{}, 1), gone: make(chan struct{}), began: time.Now(),
 	}
 	i.free <- struct{}{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if !s.Deadline.IsZero() {
 		i.timer = time.AfterFunc(time.Until(s.Deadline), func() { i.end("deadline") })
 	}
-	b.mu.Lock()
 	b.live[s.ID] = i
-	b.mu.Unlock()
 	return i, nil
 }
 
@@ -94,16 +103,17 @@ type instance struct {
 	b     *Backend
 	id    string
 	dir   string
-	host  agent.Host
+	host  *host
 	life  context.Context // ends with the instance
 	kill  context.CancelFunc
-	timer *time.Timer
+	timer *time.Timer   // under b.mu
 	free  chan struct{} // holds a token while nobody has the stream
 	gone  chan struct{}
 	began time.Time
 
 	once  sync.Once
 	serve sync.WaitGroup
+	guest net.Conn // the guest's end of the stream, under b.mu
 	exit  backend.Exit
 }
 
@@ -127,9 +137,8 @@ func (i *instance) Agent(ctx context.Context) (net.Conn, error) {
 	if i.life.Err() != nil {
 		return nil, backend.ErrGone
 	}
+	i.guest = theirs
 	i.serve.Go(func() {
-		stop := context.AfterFunc(i.life, func() { theirs.Close() })
-		defer stop()
 		defer theirs.Close()
 		agent.Serve(i.life, theirs, i.host)
 	})
@@ -179,21 +188,50 @@ func (b *Backend) Crash(id, cause string) {
 
 func (i *instance) end(cause string) {
 	i.once.Do(func() {
+		i.b.mu.Lock()
 		if i.timer != nil {
 			i.timer.Stop()
 		}
-		i.b.mu.Lock()
+		if i.guest != nil {
+			i.guest.Close() // before anything inside is seen to die
+		}
 		i.kill()
 		delete(i.b.live, i.id)
 		i.b.mu.Unlock()
-		if c, ok := i.host.(io.Closer); ok {
-			c.Close() // ends what still runs in it
-		}
+		i.host.end()
 		i.serve.Wait()
 		os.RemoveAll(i.dir)
 		i.exit = backend.Exit{Cause: cause, Code: 137}
 		close(i.gone)
 	})
+}
+
+// A host knows what was started on it, so that all of it ends with the instance.
+type host struct {
+	agent.Host
+
+	mu      sync.Mutex
+	started []string
+	ended   bool
+}
+
+func (h *host) Start(s guest.Start) (agent.Proc, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return nil, syscall.ESRCH
+	}
+	h.started = append(h.started, s.ID)
+	return h.Host.Start(s)
+}
+
+func (h *host) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+	for _, id := range h.started {
+		h.Kill(context.Background(), id)
+	}
 }
 
 // Usage implements backend.Meter: time only, the rest is this process's own.
