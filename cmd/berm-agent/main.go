@@ -21,8 +21,8 @@ func main() {
 // serve works on a descriptor of its own: descriptor 0 may already be watched
 // as os.Stdin, and nothing that is started may inherit either.
 func serve() error {
-	syscall.CloseOnExec(0)
-	syscall.CloseOnExec(1)
+	const closeRange, closeOnExec = 436, 4
+	syscall.RawSyscall(closeRange, 0, 1<<32-1, closeOnExec)
 	fd, _, no := syscall.Syscall(syscall.SYS_FCNTL, 0, syscall.F_DUPFD_CLOEXEC, 3)
 	if no != 0 {
 		return no
