@@ -1,6 +1,6 @@
 module github.com/bermhq/berm
 
-go 1.26
+go 1.26.0
 
 require (
 	golang.org/x/sys v0.36.0

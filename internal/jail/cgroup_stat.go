@@ -19,8 +19,19 @@ type Stat struct {
 }
 
 // Stat reads the group's counters. A counter that the kernel does not keep
-// reads as zero.
-func (c *Cgroup) Stat() Stat {
+// reads as zero; a group that is gone, goes
+// meanwhile, or is closed to this user is an error.
+func (c *Cgroup) Stat() (Stat, error) {
+	s := c.stat()
+	for _, d := range c.dirs() {
+		if _, err := os.Stat(filepath.Join(d, "cgroup.procs")); err != nil {
+			return Stat{}, err
+		}
+	}
+	return s, nil
+}
+
+func (c *Cgroup) stat() Stat {
 	if c.V2 {
 		return c.statV2()
 	}

@@ -237,5 +237,5 @@ func Harden() {
 		n.Cur = n.Max
 		unix.Setrlimit(unix.RLIMIT_NOFILE, &n)
 	}
-	unix.Umask(0o077)
+	unix.Umask(0o022) // the worker, who is nobody, reads the figures of cgroups
 }

@@ -292,7 +292,7 @@ func (s *sandbox) wait(k *Keeper) {
 		}
 	}
 	if s.group != nil {
-		e.Stat = s.group.Stat()
+		e.Stat, _ = s.group.Stat() // ours to remove, so it is there
 	}
 	e.Upper = Allocated(s.upper)
 	s.mu.Lock()

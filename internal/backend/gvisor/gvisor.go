@@ -166,6 +166,11 @@ func (i *instance) start() error {
 	// Nothing more is asked over this connection: pause, snapshot and restore
 	// take fresh ones from the keeper.
 	defer c.close()
+	if i.run.Cgroup != nil {
+		if _, err := i.run.Cgroup.Stat(); err != nil { // without it no ending could be told
+			return fmt.Errorf("read the figures of the sandbox: %w", err)
+		}
+	}
 	began := time.Now()
 	if err := c.call(methodNetwork, loopbackOnly(), 10*time.Second); err != nil {
 		return err
@@ -233,14 +238,18 @@ func (i *instance) Stop(ctx context.Context) error {
 
 // Usage measures from outside, or tells the last figures after the end.
 func (i *instance) Usage() (backend.Usage, error) {
-	select {
-	case <-i.run.Gone:
-		return usage(i.run.Exited.Stat, i.run.Exited.Upper), nil
-	default:
-	}
 	var st jail.Stat
 	if i.run.Cgroup != nil {
-		st = i.run.Cgroup.Stat()
+		var err error
+		if st, err = i.run.Cgroup.Stat(); err != nil {
+			// It is being taken away: the keeper has the last figures.
+			select {
+			case <-i.run.Gone:
+				return usage(i.run.Exited.Stat, i.run.Exited.Upper), nil
+			case <-time.After(3 * time.Second):
+				return backend.Usage{}, err
+			}
+		}
 	}
 	return usage(st, keeper.Allocated(i.run.Upper)), nil
 }
