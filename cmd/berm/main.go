@@ -26,6 +26,7 @@ func main() {
 		Args:  os.Args[1:],
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Open:    open,
+		Runtime: func(dir string) (string, error) { return daemon.RuntimeFile(dir, program("sandbox")) },
 		Version: version(),
 	}))
 }

@@ -38,6 +38,10 @@ type Env struct {
 	// nil: only the names that this version knows are checked.
 	Rungs func(context.Context) []api.Rung
 
+	// Runtime returns the program that sandboxes run in, for `berm bench` to
+	// compare with. nil: there is none.
+	Runtime func(stateDir string) (path string, err error)
+
 	Version api.Version
 
 	StateDir string // from --state; "" for the default

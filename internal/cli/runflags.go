@@ -18,6 +18,8 @@ type runOptions struct {
 	outLimit            int64
 	stdin, tty, json    bool
 	code, lang          string
+	include, exclude    []string
+	templateMax         int64
 	hasCode             bool
 }
 
@@ -32,6 +34,9 @@ func (o *runOptions) flags() flags {
 		}},
 		{name: "lang", value: "NAME", help: "language of the code or file: " + strings.Join(langNames(), ", "), set: text(&o.lang)},
 		{name: "template", value: "NAME|DIR|TAR", help: "what the sandbox starts from (default: host, made from this host's own tools)", set: text(&o.template)},
+		{name: "template-include", value: "PATH", help: "a host path that the host template takes too, whole (repeat)", set: more(&o.include)},
+		{name: "template-exclude", value: "PATH", help: "a path that the template leaves out, with all below (repeat)", set: more(&o.exclude)},
+		{name: "template-max", value: "SIZE", help: "how large the template's image may be (default: 1.5g for host)", set: size(&o.templateMax, false)},
 		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&o.isolation)},
 		{name: "timeout", value: "TIME", help: "wall clock for the program, as 30s or 2m (default: 30s)", set: duration(&o.limits.TimeoutSeconds)},
 		{name: "memory", value: "SIZE", help: "memory for all of it, as 512m or 2g (default: 512m)", set: size(&o.limits.MemoryBytes, true)},
@@ -55,6 +60,17 @@ func (o *runOptions) flags() flags {
 		{name: "tty", short: "t", help: "give the program a terminal, yours", set: toggle(&o.tty)},
 		{name: "tag", value: "K=V", help: "a label on the run and in its report (repeat)", set: pairs(o.tags, "as in --tag session=s1")},
 		{name: "json", help: "print one JSON object instead of the output", set: toggle(&o.json)},
+	}
+}
+
+// more collects a flag that may be given again.
+func more(p *[]string) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return errEmpty
+		}
+		*p = append(*p, s)
+		return nil
 	}
 }
 

@@ -112,6 +112,9 @@ func (r *runner) execute(ctx context.Context) (ran bool, err error) {
 			res = api.ExecResult{Ending: api.EndHostFailure, ExitCode: exitRefused, Reason: err.Error()}
 		}
 		res.CapsHit = union(r.result.CapsHit, res.CapsHit)
+		for part, name := range map[string]string{"wait": "exec_wait", "exec": "exec_program"} {
+			r.report.TimingsMS[name] += res.TimingsMS[part]
+		}
 		r.result = res
 		if res.NotStarted != "" && s.interp != "" {
 			return false, r.noInterpreter(s, res)
