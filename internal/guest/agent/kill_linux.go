@@ -32,12 +32,15 @@ func (l *Linux) Kill(ctx context.Context, id string) guest.KillReply {
 func (l *Linux) slay(ctx context.Context, ex *exec, why string) guest.KillReply {
 	var r guest.KillReply
 	until := time.Now().Add(killTime)
+	l.mu.Lock()
+	if m := ex.main; m != nil && m.ending == "" {
+		m.ending, m.slain = why, make(chan struct{})
+		defer close(m.slain)
+	}
+	l.mu.Unlock()
 	for round := 0; ; round++ {
 		l.mu.Lock()
 		if m := ex.main; m != nil {
-			if m.ending == "" {
-				m.ending = why
-			}
 			// First, so that its death is ours and it reports on no other's.
 			syscall.Kill(m.pid, syscall.SIGKILL)
 		}

@@ -225,4 +225,3 @@ func TestLinuxLots(t *testing.T) {
 		}
 	}
 }
-

@@ -27,7 +27,8 @@ type process struct {
 	// Below, l.mu.
 	gone   bool
 	seen   seen
-	ending string // why it is being ended, if it is
+	ending string        // why it is being ended, if it is
+	slain  chan struct{} // then: closed when the rest of its exec is gone too
 	exit   guest.Exit
 }
 
@@ -262,9 +263,13 @@ func (p *process) Output(s guest.Stream) io.ReadCloser {
 	return nil
 }
 
-// Wait waits for the end of the process itself.
+// Wait waits for the end of the process itself, and if somebody ended it, of
+// everything that it started.
 func (p *process) Wait() guest.Exit {
 	<-p.over
+	if p.exit.EndedBy != "" {
+		<-p.slain
+	}
 	return p.exit
 }
 
@@ -316,7 +321,7 @@ func (p *process) ended(ws syscall.WaitStatus) {
 	}
 	e.Caps, e.PidsPeak, e.MemoryPeak, e.DiskPeak = p.seen.caps, p.seen.tasks, p.seen.memory, p.seen.disk
 	p.l.watch.end(p.l)
-	e.Background = p.l.settle(p.ex, last)
+	e.Background = p.ending == "" && p.l.settle(p.ex, last)
 	p.exit = e
 	for _, o := range p.out {
 		if o != nil {
