@@ -27,7 +27,7 @@ func benchVerb() verb {
 	var asJSON bool
 	n := int64(20)
 	fs := flags{
-		{name: "n", value: "N", help: "rounds (default: 20)", set: count(&n)},
+		{name: "rounds", short: "n", value: "N", help: "rounds (default: 20)", set: count(&n)},
 		{name: "json", help: "print one JSON object", set: toggle(&asJSON)},
 	}
 	return verb{
@@ -43,7 +43,7 @@ func benchVerb() verb {
 				err = &fault{"bench", "needs the name of one benchmark: run", "berm bench run"}
 			}
 			if err == nil && n == -1 {
-				err = &fault{"--n", "cannot be unlimited", "--n 20"}
+				err = &fault{"--rounds", "cannot be unlimited", "--rounds 20"}
 			}
 			if err != nil {
 				return env.fail(err)

@@ -20,7 +20,7 @@ const (
 
 // baseEnv is what every command finds, whatever the host's environment holds.
 var baseEnv = map[string]string{
-	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin",
 	"HOME": api.GuestHome,
 	"USER": api.GuestUser,
 	"LANG": "C.UTF-8",
