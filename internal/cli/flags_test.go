@@ -87,6 +87,14 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+func TestTimeText(t *testing.T) {
+	for in, want := range map[float64]string{0.5: "500ms", 30: "30s", 120: "2m", 90: "1m30s", 3600: "1h", 36000: "10h", 5400: "1h30m"} {
+		if got := timeText(in); got != want {
+			t.Errorf("timeText(%v) = %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestLimitsFromFlags(t *testing.T) {
 	var o runOptions
 	_, _, err := o.flags().parse(strings.Fields("--memory unlimited --cpus unlimited --pids unlimited --timeout unlimited --disk 1g --output-limit 2m x"))

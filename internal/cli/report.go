@@ -94,8 +94,8 @@ func (r *runner) tell() {
 	why, try := "", ""
 	switch rep.Ending {
 	case api.EndTimeout:
-		why = fmt.Sprintf("still running after %s", time.Duration(lim.TimeoutSeconds*float64(time.Second)))
-		try = fmt.Sprintf("berm run --timeout %s", time.Duration(4*lim.TimeoutSeconds*float64(time.Second)))
+		why = "still running after " + timeText(lim.TimeoutSeconds)
+		try = "berm run --timeout " + timeText(4*lim.TimeoutSeconds)
 	case api.EndMemory:
 		why = "reached its cap of " + sizeText(lim.MemoryBytes)
 		try = "berm run --memory " + sizeText(2*lim.MemoryBytes)
@@ -139,6 +139,18 @@ func (env *Env) printJSON(v any) error {
 	e := json.NewEncoder(env.Stdout)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
+}
+
+// timeText is a time as a flag takes it.
+func timeText(seconds float64) string {
+	s := time.Duration(seconds * float64(time.Second)).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // sizeText is a size as a flag takes it.
