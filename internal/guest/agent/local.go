@@ -190,3 +190,18 @@ func (p *localProc) Signal(sig int) error {
 }
 
 func (p *localProc) Resize(rows, cols uint16) error { return nil }
+
+// Close ends every builtin.
+func (l *Local) Close() error {
+	l.mu.Lock()
+	var all []*localProc
+	for _, p := range l.procs {
+		all = append(all, p)
+	}
+	l.mu.Unlock()
+	for _, p := range all {
+		p.end(guest.Exit{Signal: 9, EndedBy: guest.EndedKilled})
+		<-p.over
+	}
+	return nil
+}
