@@ -43,8 +43,12 @@ func part(run func([]string) error) int {
 // open starts a worker and a keeper for one command line and returns a client
 // that speaks to the worker as to any server.
 func open(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) {
+	state, err := daemon.StateDir(o.StateDir)
+	if err != nil {
+		return nil, err
+	}
 	opt := daemon.Options{
-		StateDir: o.StateDir,
+		StateDir: state,
 		Template: o.Template,
 		Sandbox:  program("sandbox"),
 		Agent:    program("agent"),
@@ -63,7 +67,7 @@ func open(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) {
 		return nil, err
 	}
 	c := client.New(client.Options{Dial: l.Dial})
-	return &cli.Session{Client: c, Template: l.Template, Close: func() error {
+	return &cli.Session{Client: c, Template: l.Template, StateDir: state, Close: func() error {
 		c.Close()
 		return l.Close()
 	}}, nil

@@ -179,10 +179,13 @@ func (l *Launcher) Start(c Child) (*os.Process, error) {
 	}
 	defer null.Close()
 
-	// Above the child's own descriptors 3, 4, ..., which would cover it, but
-	// below 64 if it can be: a larger table of descriptors costs a program with
-	// threads an RCU grace period (11 ms measured).
-	exe, err := unix.FcntlInt(c.Exe.Fd(), unix.F_DUPFD_CLOEXEC, 3+len(c.Files))
+	// The fork moves the child's files about between the highest of them and
+	// that plus their number; the program must not be in the way.
+	top := null.Fd()
+	for _, f := range c.Files {
+		top = max(top, f.Fd())
+	}
+	exe, err := unix.FcntlInt(c.Exe.Fd(), unix.F_DUPFD_CLOEXEC, int(top)+len(c.Files)+8)
 	if err != nil {
 		return nil, fmt.Errorf("launch: program: %w", err)
 	}

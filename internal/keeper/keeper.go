@@ -97,13 +97,23 @@ func (k *Keeper) serve() error {
 			}
 			return fmt.Errorf("engine: %w", err)
 		}
-		go k.handle(q, files)
+		// A launch is known before the next message is read, so that a stop
+		// that comes right behind it finds it.
+		var s *sandbox
+		if q.Op == "launch" && q.Launch != nil {
+			s, err = k.admit(*q.Launch)
+		}
+		go k.handle(q, s, err, files)
 	}
 }
 
-func (k *Keeper) handle(q request, files []*os.File) {
+func (k *Keeper) handle(q request, s *sandbox, err error, files []*os.File) {
 	defer closeAll(files)
-	r, out, err := k.do(q, files)
+	var r reply
+	var out []*os.File
+	if err == nil {
+		r, out, err = k.do(q, s, files)
+	}
 	if err != nil {
 		var ref *Refusal
 		if !errors.As(err, &ref) {
@@ -116,13 +126,13 @@ func (k *Keeper) handle(q request, files []*os.File) {
 	closeAll(out)
 }
 
-func (k *Keeper) do(q request, files []*os.File) (reply, []*os.File, error) {
+func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File, error) {
 	switch q.Op {
 	case "launch":
-		if q.Launch == nil || len(files) != 1 {
+		if s == nil {
 			return reply{}, nil, errors.New("launch: request is not whole")
 		}
-		s, out, err := k.launch(*q.Launch, files[0])
+		out, err := k.launch(s, *q.Launch, files)
 		if err != nil {
 			return reply{}, nil, err
 		}

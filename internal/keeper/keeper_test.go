@@ -37,7 +37,8 @@ func TestAdmit(t *testing.T) {
 		{"another cap", Launch{ID: testID, Images: image, Limits: jail.Limits{Tasks: 1}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := k.admit(tt.q)
+			k.running = map[string]*sandbox{}
+			_, err := k.admit(tt.q)
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("admit = %v, want %q", err, tt.want)
 			}

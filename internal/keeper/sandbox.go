@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,7 +20,6 @@ import (
 type sandbox struct {
 	id    string
 	pid   int
-	proc  *os.Process
 	group *jail.Cgroup
 	lease *jail.Lease
 	claim *claim
@@ -28,7 +28,8 @@ type sandbox struct {
 	timer *time.Timer
 
 	once  sync.Once
-	mu    sync.Mutex // guards cause
+	mu    sync.Mutex // guards proc and cause
+	proc  *os.Process
 	cause string
 	gone  chan struct{} // closed when nothing is left
 
@@ -48,78 +49,72 @@ const bootTimeout = 20 * time.Second
 
 // launch makes a sandbox, undoing everything if a step fails. The files it
 // returns are for the engine: control, agent, upper.
-func (k *Keeper) launch(q Launch, spec *os.File) (_ *sandbox, out []*os.File, err error) {
-	if err := k.admit(q); err != nil {
-		return nil, nil, err
-	}
-	s := &sandbox{id: q.ID, gone: make(chan struct{}), unOOM: func() {},
-		lap: time.Now(), parts: map[string]float64{}}
+func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File, err error) {
 	var scratch []*os.File // closed on the way out in any case
 	defer func() {
 		closeAll(scratch)
 		if err != nil {
 			closeAll(out)
 			out = nil
-			s.undo(k)
+			if s.pid == 0 { // else wait does it
+				s.undo(k)
+				close(s.gone)
+			}
 		}
 	}()
 
+	if len(given) != 1 {
+		return nil, errors.New("launch: the specification is missing")
+	}
 	r := record{ID: q.ID, Keeper: os.Getpid(), Created: time.Now()}
 	if k.groups != nil {
 		r.Cgroup = k.groups.Plan(groupName(q.ID))
 	}
 	if s.claim, err = claimRun(k.runs(), r); err != nil {
-		return nil, nil, fmt.Errorf("owner record: %w", err)
+		return nil, fmt.Errorf("owner record: %w", err)
 	}
 	if k.groups != nil {
 		if s.group, err = k.groups.Create(groupName(q.ID), q.Limits); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	s.step("cgroup")
 	uid := 0
 	if !k.cfg.Rootless {
 		if s.lease, err = jail.LeaseUID(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		uid = s.lease.UID
 	}
 
-	f, err := k.files(q, spec, uid)
+	f, err := k.files(q, given[0], uid)
 	scratch = append(scratch, f.close...)
 	out = f.engine
 	if err != nil {
-		return nil, out, err
+		return out, err
 	}
 	s.upper = f.upper
 	if s.group != nil && q.Limits.MemoryBytes > 0 {
 		if s.unOOM, err = s.group.WatchOOM(func() { s.end(CauseMemory) }); err != nil {
 			s.unOOM = func() {}
-			return nil, out, err
+			return out, err
 		}
 	}
 	s.step("files")
-	s.proc, err = k.launcher.Start(jail.Child{
+	proc, err := k.launcher.Start(jail.Child{
 		Exe: k.exe, Args: fill(q.Args, f.index), Files: f.child,
 		Env: []string{"RUNSC_START_TIME_NANOS=" + strconv.FormatInt(time.Now().UnixNano(), 10)},
 		UID: uid, Cgroup: s.group, NProc: q.NProc,
 	})
 	if err != nil {
-		return nil, out, err
+		return out, err
 	}
-	s.pid = s.proc.Pid
+	s.pid = proc.Pid
 	s.step("fork")
 	closeAll(f.close) // only the child has its ends now: a dead child is an end of file
 	scratch = nil
-
-	k.mu.Lock()
-	closing := k.closing
-	k.running[q.ID] = s
-	k.mu.Unlock()
+	s.born(proc)
 	go s.wait(k)
-	if closing {
-		s.end(CauseOwner)
-	}
 	if q.DeadlineMS > 0 {
 		s.timer = time.AfterFunc(time.Until(time.UnixMilli(q.DeadlineMS)), func() { s.end(CauseDeadline) })
 	}
@@ -143,32 +138,38 @@ func (k *Keeper) launch(q Launch, spec *os.File) (_ *sandbox, out []*os.File, er
 	if err != nil {
 		s.end(CauseStopped)
 		<-s.gone
-		return nil, out, err
+		return out, err
 	}
-	return s, out, nil
+	return out, nil
 }
 
 // admit checks what an engine asks for: names are names, limits can be kept.
-func (k *Keeper) admit(q Launch) error {
+// From here on the sandbox is known, so that it can be ended while it still
+// comes up.
+func (k *Keeper) admit(q Launch) (*sandbox, error) {
 	if !idShape.MatchString(q.ID) {
-		return fmt.Errorf("launch: %q is not a sandbox id", q.ID)
+		return nil, fmt.Errorf("launch: %q is not a sandbox id", q.ID)
 	}
 	if len(q.Images) == 0 || len(q.Images) > 4 {
-		return fmt.Errorf("launch: %d images; 1 to 4 can be", len(q.Images))
+		return nil, fmt.Errorf("launch: %d images; 1 to 4 can be", len(q.Images))
 	}
 	for _, i := range q.Images {
 		if !imageShape.MatchString(i) {
-			return fmt.Errorf("launch: %q is not an image name", i)
+			return nil, fmt.Errorf("launch: %q is not an image name", i)
 		}
 	}
-	k.mu.Lock()
-	_, twice := k.running[q.ID]
-	closing := k.closing
-	k.mu.Unlock()
-	if twice || closing {
-		return fmt.Errorf("launch: %s: already running, or the keeper is ending", q.ID)
+	if err := k.unenforceable(q.Limits); err != nil {
+		return nil, err
 	}
-	return k.unenforceable(q.Limits)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing || k.running[q.ID] != nil {
+		return nil, fmt.Errorf("launch: %s: already running, or the keeper is ending", q.ID)
+	}
+	s := &sandbox{id: q.ID, gone: make(chan struct{}), unOOM: func() {},
+		lap: time.Now(), parts: map[string]float64{}}
+	k.running[q.ID] = s
+	return s, nil
 }
 
 // launchFiles are the descriptors around one launch.
@@ -268,15 +269,26 @@ func fill(args []string, index map[string]int) []string {
 	return out
 }
 
-// end kills the child; the first cause stands.
+// end kills the child, or the one that is about to be born; the first cause
+// stands.
 func (s *sandbox) end(cause string) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.cause == "" {
 		s.cause = cause
 	}
-	s.mu.Unlock()
 	if s.proc != nil {
 		s.proc.Signal(syscall.SIGKILL)
+	}
+}
+
+// born notes the child, and kills it if its end came first.
+func (s *sandbox) born(p *os.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc = p
+	if s.cause != "" {
+		p.Signal(syscall.SIGKILL)
 	}
 }
 

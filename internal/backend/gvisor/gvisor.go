@@ -27,12 +27,15 @@ import (
 type Backend struct {
 	keeper *keeper.Client
 	agent  string // image name of the guest agent's layer
+
+	mu   sync.Mutex
+	live map[string]*instance
 }
 
 // New returns a Backend over a keeper. agentImage names the image that holds
 // the guest agent, in the keeper's template store.
 func New(k *keeper.Client, agentImage string) *Backend {
-	return &Backend{keeper: k, agent: agentImage}
+	return &Backend{keeper: k, agent: agentImage, live: map[string]*instance{}}
 }
 
 // Info says what this rung is.
@@ -115,13 +118,32 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 		}
 		return nil, fmt.Errorf("start the guest: %w", err)
 	}
+	b.keep(i)
 	return i, nil
 }
 
-// Attach finds a running sandbox again. Instances do not outlive the keeper
-// that berm run starts, so there is nothing to find yet.
-func (b *Backend) Attach(context.Context, backend.Handle) (backend.Instance, error) {
+// Attach finds a sandbox that this process started. None outlives the keeper
+// that berm run starts, so there is no other yet.
+func (b *Backend) Attach(_ context.Context, h backend.Handle) (backend.Instance, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := b.live[h.ID]; i != nil && h.Backend == api.IsolationGVisor {
+		return i, nil
+	}
 	return nil, backend.ErrGone
+}
+
+// keep lists i while it lives.
+func (b *Backend) keep(i *instance) {
+	b.mu.Lock()
+	b.live[i.id] = i
+	b.mu.Unlock()
+	go func() {
+		<-i.run.Gone
+		b.mu.Lock()
+		delete(b.live, i.id)
+		b.mu.Unlock()
+	}()
 }
 
 func memfile(b []byte) (*os.File, error) {
@@ -232,8 +254,13 @@ func (i *instance) Stop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = i.Wait(ctx)
-	return err
+	if _, err := i.Wait(ctx); err != nil {
+		return err
+	}
+	i.b.mu.Lock()
+	delete(i.b.live, i.id)
+	i.b.mu.Unlock()
+	return nil
 }
 
 // Usage measures from outside, or tells the last figures after the end.
