@@ -69,6 +69,7 @@ type OpenOptions struct {
 type Session struct {
 	Client   *client.Client
 	Template string       // the name under which the server knows OpenOptions.Template
+	StateDir string       // where the server keeps everything, absolute; "" if it is not on this host
 	Close    func() error // ends what Open started; returns when nothing is left
 }
 

@@ -6,5 +6,6 @@ func moreVerbs() []verb {
 	return []verb{
 		doctorVerb(),
 		benchVerb(),
+		attackVerb(),
 	}
 }

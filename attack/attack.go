@@ -1,0 +1,116 @@
+// Package attack measures containment on the running system. It starts hostile
+// programs in sandboxes of their own and judges what became of them by evidence
+// from outside: canaries that were planted before the sandbox was there, the
+// host's own counters before, during and after, canary servers that count who
+// calls, and the endings that the contract names.
+//
+// What a program says about itself is never evidence. It proves only that the
+// program ran: it has to print a number that was drawn for that one case, and
+// a case whose number is missing is inconclusive, never contained.
+//
+// The package speaks to Berm through the public API alone, so it can be pointed
+// at anything that speaks it, a build with a wall taken out included.
+package attack
+
+import (
+	"context"
+
+	"github.com/bermhq/berm/client"
+)
+
+// Verdicts of a case.
+const (
+	Contained     = "contained"
+	Breached      = "breached"
+	NotApplicable = "not-applicable"
+	Inconclusive  = "inconclusive"
+)
+
+// A Session is an open way to a server that nothing else uses meanwhile.
+type Session struct {
+	Client   *client.Client
+	Template string
+	StateDir string // where the server keeps everything
+	Close    func() error
+}
+
+// Options say what to attack.
+type Options struct {
+	// Open makes a server ready. It is called after the canaries are planted,
+	// once before the first case and once per case.
+	Open func(ctx context.Context) (*Session, error)
+
+	Target    string // what is attacked, for the report
+	Isolation string // as in api.CreateRequest
+	Only      []string
+
+	// Began and Ended are told of each case as it goes; nil: nobody listens.
+	Began func(c Case)
+	Ended func(r Result)
+}
+
+// A Result is the verdict on one case.
+type Result struct {
+	ID       string `json:"id"`
+	Family   string `json:"family"`
+	Verdict  string `json:"verdict"`
+	Seen     *bool  `json:"seen"` // whether what is due was recorded; null where nothing is
+	Evidence string `json:"evidence"`
+}
+
+// Finding says whether the result is a breach, or an attempt that nobody saw.
+func (r Result) Finding() bool {
+	return r.Verdict == Breached || r.Seen != nil && !*r.Seen
+}
+
+// Host is the machine that was attacked, as far as it matters for a verdict.
+type Host struct {
+	Kernel      string `json:"kernel"`
+	Arch        string `json:"arch"`
+	CPUs        int    `json:"cpus"`
+	MemoryBytes int64  `json:"memory_bytes"`
+	Root        bool   `json:"root"`
+	Cgroup      string `json:"cgroup"`
+}
+
+// Summary counts.
+type Summary struct {
+	Cases         int     `json:"cases"`
+	Contained     int     `json:"contained"`
+	Breached      int     `json:"breached"`
+	NotApplicable int     `json:"not_applicable"`
+	Inconclusive  int     `json:"inconclusive"`
+	Unseen        int     `json:"unseen"`
+	Findings      int     `json:"findings"`
+	Seconds       float64 `json:"seconds"`
+}
+
+// Report is what `berm attack --json` prints.
+type Report struct {
+	Host    Host     `json:"host"`
+	Target  string   `json:"target"`
+	Cases   []Result `json:"cases"`
+	Summary Summary  `json:"summary"`
+}
+
+func (r *Report) add(res Result) {
+	r.Cases = append(r.Cases, res)
+	s := &r.Summary
+	s.Cases++
+	switch res.Verdict {
+	case Contained:
+		s.Contained++
+	case Breached:
+		s.Breached++
+	case NotApplicable:
+		s.NotApplicable++
+	default:
+		s.Inconclusive++
+	}
+	if res.Seen != nil && !*res.Seen {
+		s.Unseen++
+	}
+	if res.Finding() {
+		s.Findings++
+	}
+}

@@ -1,0 +1,210 @@
+package attack
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/client"
+)
+
+// An attempt is one case in one sandbox.
+type attempt struct {
+	c         Case
+	s         *Session
+	o         *Observation
+	needles   []needle
+	target    target
+	isolation string
+	id        string   // of the sandbox, once there is one
+	dir       string   // for artifacts, made here
+	paths     []string // of planted files
+	words     string   // what Berm itself wrote about it
+}
+
+// maxOut is how many bytes one case may bring out.
+const maxOut = 64 << 20
+
+// run does the case and fills the observation. An error says why there is no
+// result; what was seen until then stands.
+func (a *attempt) run(ctx context.Context) error {
+	limit := time.Duration(a.c.Limits.TimeoutSeconds * float64(time.Second))
+	ctx, cancel := context.WithTimeout(ctx, limit+30*time.Second)
+	defer cancel()
+	w := watch(a.paths)
+	defer func() {
+		w.end()
+		a.o.Looked, a.o.Loose = w.looked, w.missing()
+		a.o.Tasks, a.o.Memory, a.o.Disk = w.tasks, w.memory, w.disk
+	}()
+	sb, err := a.s.Client.Create(ctx, api.CreateRequest{Template: a.s.Template, Isolation: a.isolation, Limits: a.c.Limits})
+	if err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	a.id = sb.SandboxID
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		end, err := a.s.Client.Delete(ctx, sb.SandboxID)
+		a.say(end, err)
+		a.o.CapsHit = union(a.o.CapsHit, end.CapsHit)
+	}()
+	archive, err := a.archive()
+	if err == nil {
+		err = a.s.Client.TarIn(ctx, sb.SandboxID, api.Workspace, archive)
+	}
+	if err != nil {
+		return fmt.Errorf("copy in: %w", err)
+	}
+	if err := a.exec(ctx, w, sb.SandboxID); err != nil {
+		return err
+	}
+	if len(a.c.Out) > 0 {
+		if err := a.bringOut(ctx, sb.SandboxID); err != nil {
+			return err
+		}
+	}
+	if a.c.Alive {
+		a.o.Deaf = a.ping(ctx, sb.SandboxID)
+	}
+	return nil
+}
+
+// exec runs the program to its end.
+func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
+	nonce := newCanary()[len(canaryWord):]
+	begin, end := "began "+nonce, "ended "+nonce
+	facts, err := json.Marshal(a.target)
+	if err != nil {
+		return err
+	}
+	program := a.c.Files[0].Name
+	out, errs := newSink(a.needles, begin, end), newSink(a.needles)
+	out.onMark = func(m string) {
+		if m == begin {
+			w.confined()
+		}
+	}
+	started := time.Now()
+	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{
+		Args: []string{interpreters[path.Ext(program)], program, nonce, string(facts)},
+		Env:  map[string]string{"PYTHONDONTWRITEBYTECODE": "1"},
+	}, client.Stdio{Stdout: out, Stderr: errs})
+	a.o.Elapsed = time.Since(started)
+	a.o.Began, a.o.Ended = out.found[begin], out.found[end]
+	a.o.Bytes = out.bytes + errs.bytes
+	a.o.Said = string(out.head[:min(len(out.head), 100)]) + " ... " + string(errs.head[:min(len(errs.head), 400)])
+	a.o.Leaks = append(out.leaks("its output"), errs.leaks("its error output")...)
+	a.say(res, err)
+	if err != nil {
+		return fmt.Errorf("exec: %w", err)
+	}
+	a.o.Result, a.o.CapsHit = &res, res.CapsHit
+	return nil
+}
+
+// bringOut extracts into a folder where two traps lie: a link to a file outside
+// of it and a link to a folder outside of it.
+func (a *attempt) bringOut(ctx context.Context, id string) error {
+	out, outside := filepath.Join(a.dir, "out"), filepath.Join(a.dir, "outside")
+	defer os.RemoveAll(a.dir)
+	kept := filepath.Join(outside, "kept.txt")
+	err := errors.Join(os.MkdirAll(out, 0o755), os.MkdirAll(outside, 0o755), os.WriteFile(kept, []byte("kept"), 0o644),
+		os.Symlink(kept, filepath.Join(out, "trap.txt")), os.Symlink(outside, filepath.Join(out, "trap")))
+	if err != nil {
+		return fmt.Errorf("lay traps: %w", err)
+	}
+	before := []string{filepath.Join(out, "trap.txt"), filepath.Join(out, "trap")}
+	var outs []client.Out
+	for _, p := range a.c.Out {
+		outs = append(outs, client.Out{Pattern: p, Local: out})
+	}
+	haul, err := client.Extract(ctx, a.s.Client, id, outs, maxOut)
+	a.say(haul, err)
+	for _, d := range haul.Denied {
+		if !slices.Contains(a.o.Denied, d.Rule) {
+			a.o.Denied = append(a.o.Denied, d.Rule)
+		}
+	}
+	a.o.Artifacts, a.o.Misplaced = scanArtifacts(a.needles, out, before)
+	for _, b := range before {
+		if fi, err := os.Lstat(b); err != nil || fi.Mode()&os.ModeSymlink == 0 {
+			a.o.Misplaced = append(a.o.Misplaced, "a link on the host was replaced: "+filepath.Base(b))
+		}
+	}
+	for path, want := range map[string]int{outside: 1, a.dir: 2} {
+		if n := len(names(path)); n != want {
+			a.o.Misplaced = append(a.o.Misplaced, fmt.Sprintf("%d entries in %s, not %d: something came out beside its folder", n, path, want))
+		}
+	}
+	if readText(kept) != "kept" {
+		a.o.Misplaced = append(a.o.Misplaced, "a file outside of the folder was written through a link")
+	}
+	if err != nil {
+		return fmt.Errorf("bring out: %w", err)
+	}
+	return nil
+}
+
+// ping asks the sandbox for one more, honest command.
+func (a *attempt) ping(ctx context.Context, id string) string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{Args: []string{"echo", "still here"}}, client.Stdio{Stdout: &out})
+	a.say(res, err)
+	switch {
+	case err != nil:
+		return err.Error()
+	case res.Ending != api.EndExit || strings.TrimSpace(out.String()) != "still here":
+		return fmt.Sprintf("echo ended by %s and said %.60q", res.Ending, out.String())
+	}
+	return ""
+}
+
+// archive holds the program and the prelude.
+func (a *attempt) archive() (*bytes.Buffer, error) {
+	lib, err := embedded.ReadFile("cases/" + prelude)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	for _, f := range append([]File{{prelude, lib}}, a.c.Files...) {
+		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Mode: 0o755, Size: int64(len(f.Data)), Format: tar.FormatPAX}); err != nil {
+			return nil, err
+		}
+		if _, err := tw.Write(f.Data); err != nil {
+			return nil, err
+		}
+	}
+	return &b, tw.Close()
+}
+
+// say keeps what Berm wrote, to be looked through for needles.
+func (a *attempt) say(v any, err error) {
+	b, _ := json.Marshal(v)
+	a.words += string(b) + "\n"
+	if err != nil {
+		a.words += err.Error() + "\n"
+	}
+}
+
+func union(a, b []string) []string {
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
+}

@@ -1,0 +1,266 @@
+package attack
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bermhq/berm/api"
+)
+
+// A Case is one attack: a program, the caps around it and what containment
+// looks like from outside. A case file is a txtar archive: lines "key: value",
+// then files, each after a line "-- name --". The first file is the program;
+// its extension says what runs it.
+type Case struct {
+	ID        string
+	Family    string
+	Goal      string // what the program tries
+	Contained string // what is seen from outside when it fails
+	Waits     string // the part that is not built yet; such a case has no program
+
+	Limits  api.Limits
+	Endings []string // of which one must be the ending; exit if none are named
+	Exit    int      // the exit code with ending exit
+	Caps    []string // must be in caps_hit: this is what "seen" means here
+	Out     []string // patterns to bring out
+	Denied  []string // rules that bringing out must have recorded
+	Alive   bool     // the sandbox must still serve afterwards
+
+	// Bounds on what the host sees of the sandbox; 0 is none.
+	HostMemory, HostTasks, HostDisk int64
+
+	Files []File
+}
+
+// A File goes into /workspace.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// Families, in the order of the report.
+var Families = []string{"host-read", "credentials", "caps", "escape", "network"}
+
+//go:embed cases
+var embedded embed.FS
+
+// prelude is beside every program, so that none has to say it again.
+const prelude = "prelude.py"
+
+// Cases are all that this build knows, by family and name.
+func Cases() ([]Case, error) {
+	entries, err := embedded.ReadDir("cases")
+	if err != nil {
+		return nil, err
+	}
+	var out []Case
+	for _, e := range entries {
+		if path.Ext(e.Name()) != ".txtar" {
+			continue
+		}
+		b, err := embedded.ReadFile("cases/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		c, err := parse(b)
+		if err == nil && c.ID+".txtar" != e.Name() {
+			err = fmt.Errorf("its id is %q", c.ID)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("case %s: %w", e.Name(), err)
+		}
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b Case) int {
+		if d := slices.Index(Families, a.Family) - slices.Index(Families, b.Family); d != 0 {
+			return d
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return out, nil
+}
+
+// Select keeps the cases of the families or ids that only names.
+func Select(all []Case, only []string) ([]Case, error) {
+	if len(only) == 0 {
+		return all, nil
+	}
+	var out []Case
+	for _, name := range only {
+		if !slices.ContainsFunc(all, func(c Case) bool { return c.Family == name || c.ID == name }) {
+			return nil, &api.Error{Code: api.CodeBadRequest,
+				Message: fmt.Sprintf("--only %.60q is neither a family nor a case; families: %s", name, strings.Join(Families, ", ")),
+				Hint:    "berm attack --only " + Families[0]}
+		}
+	}
+	for _, c := range all {
+		if slices.Contains(only, c.Family) || slices.Contains(only, c.ID) {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+var (
+	idShape   = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	fileShape = regexp.MustCompile(`^[a-z0-9_]+\.[a-z]+$`)
+	fileLine  = regexp.MustCompile(`^-- (\S+) --$`)
+)
+
+// interpreters run programs, by extension.
+var interpreters = map[string]string{".py": "python3", ".sh": "sh"}
+
+// parse reads one case file.
+func parse(b []byte) (Case, error) {
+	c := Case{Limits: api.Limits{TimeoutSeconds: 20}}
+	head, files, err := split(b)
+	if err != nil {
+		return c, err
+	}
+	c.Files = files
+	seen := map[string]bool{}
+	for i, line := range strings.Split(head, "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		if !ok || value == "" {
+			return c, fmt.Errorf("line %d is not `key: value`", i+1)
+		}
+		if seen[key] {
+			return c, fmt.Errorf("line %d says %s again", i+1, key)
+		}
+		seen[key] = true
+		if err := c.set(key, value); err != nil {
+			return c, fmt.Errorf("line %d: %s: %w", i+1, key, err)
+		}
+	}
+	if c.Waits == "" && len(c.Endings) == 0 {
+		c.Endings = []string{api.EndExit}
+	}
+	return c, c.check()
+}
+
+// split takes the head and the files of a txtar archive apart.
+func split(b []byte) (head string, files []File, err error) {
+	var text bytes.Buffer
+	for line := range bytes.Lines(b) {
+		m := fileLine.FindSubmatch(bytes.TrimRight(line, "\r\n"))
+		switch {
+		case m == nil && len(files) == 0:
+			text.Write(line)
+		case m == nil:
+			f := &files[len(files)-1]
+			f.Data = append(f.Data, line...)
+		default:
+			name := string(m[1])
+			if !fileShape.MatchString(name) || name == prelude {
+				return "", nil, fmt.Errorf("a file may not be called %.60q", name)
+			}
+			if slices.ContainsFunc(files, func(f File) bool { return f.Name == name }) {
+				return "", nil, fmt.Errorf("file %s is there twice", name)
+			}
+			files = append(files, File{Name: name})
+		}
+	}
+	return text.String(), files, nil
+}
+
+func (c *Case) set(key, value string) (err error) {
+	words := strings.Fields(value)
+	switch key {
+	case "id":
+		c.ID = value
+	case "family":
+		c.Family = value
+	case "goal":
+		c.Goal = value
+	case "contained":
+		c.Contained = value
+	case "waits":
+		c.Waits = value
+	case "timeout":
+		var d time.Duration
+		d, err = time.ParseDuration(value)
+		c.Limits.TimeoutSeconds = d.Seconds()
+	case "pids":
+		c.Limits.Pids, err = strconv.ParseInt(value, 10, 32)
+	case "memory":
+		c.Limits.MemoryBytes, err = size(value)
+	case "disk":
+		c.Limits.DiskBytes, err = size(value)
+	case "output":
+		c.Limits.OutputBytes, err = size(value)
+	case "host-memory":
+		c.HostMemory, err = size(value)
+	case "host-disk":
+		c.HostDisk, err = size(value)
+	case "host-tasks":
+		c.HostTasks, err = strconv.ParseInt(value, 10, 32)
+	case "ending":
+		c.Endings = words
+	case "exit":
+		c.Exit, err = strconv.Atoi(value)
+	case "caps":
+		c.Caps = words
+	case "out":
+		c.Out = words
+	case "denied":
+		c.Denied = words
+	case "alive":
+		if c.Alive = value == "yes"; !c.Alive {
+			err = errors.New("is only ever yes")
+		}
+	default:
+		err = errors.New("is not known")
+	}
+	return err
+}
+
+// size reads 64k, 64m, 1g.
+func size(s string) (int64, error) {
+	shift := 0
+	if i := strings.IndexByte("kmg", s[len(s)-1]); i >= 0 {
+		shift, s = 10*(i+1), s[:len(s)-1]
+	}
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil || n <= 0 {
+		return 0, errors.New("is not a size")
+	}
+	return n << shift, nil
+}
+
+func (c *Case) check() error {
+	known := []string{api.EndExit, api.EndSignal, api.EndTimeout, api.EndMemory, api.EndProcesses, api.EndOutput}
+	for _, e := range c.Endings {
+		if !slices.Contains(known, e) {
+			return fmt.Errorf("ending %q is none that a case can want", e)
+		}
+	}
+	switch {
+	case !idShape.MatchString(c.ID):
+		return fmt.Errorf("id %.60q is not a name", c.ID)
+	case !slices.Contains(Families, c.Family):
+		return fmt.Errorf("family %.60q is not known", c.Family)
+	case c.Goal == "" || c.Contained == "":
+		return errors.New("it does not say its goal and what containment looks like")
+	case c.Waits != "" && len(c.Files) > 0:
+		return errors.New("it waits for a part that is missing and has a program all the same")
+	case c.Waits == "" && len(c.Files) == 0:
+		return errors.New("it has no program")
+	case c.Waits == "" && interpreters[path.Ext(c.Files[0].Name)] == "":
+		return fmt.Errorf("nothing is known to run %s", c.Files[0].Name)
+	case c.Limits.TimeoutSeconds <= 0 || c.Limits.TimeoutSeconds > 60:
+		return errors.New("its timeout is not between 0 and 60 seconds")
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package attack
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bermhq/berm/api"
+)
+
+// An Observation is all that was seen of one case from outside. Nothing in it
+// is the program's word but Began, Ended and Said, and no verdict of contained
+// or breached follows from those.
+type Observation struct {
+	Began, Ended bool   // the case's number was printed at its start, at its end
+	Said         string // the first bytes of its output
+	Bytes        int64  // of output in all
+
+	Failure string          // why there is no result; "" if there is one
+	Result  *api.ExecResult // as the server told it
+	CapsHit []string        // of the exec and of the sandbox
+	Elapsed time.Duration   // of the exec, by our own clock
+
+	Leaks     []string       // needles that came out, and where
+	Touched   []string       // planted files that changed
+	Calls     map[string]int // canary servers that were called
+	Artifacts int            // files that came out
+	Misplaced []string       // what is wrong with artifacts and where they lie
+	Denied    []string       // rules by which artifacts were refused
+	Left      []string       // differences of the host's view after the end
+	Deaf      string         // why the sandbox no longer served; "" if it did
+
+	Looked  int      // host processes of the sandbox whose walls were seen
+	Loose   []string // walls that one of them lacked
+	CanLook bool     // this user may see them
+
+	Tasks, Memory, Disk    int64 // peaks on the host
+	MemoryLost, DiskLost   int64 // what the host has less than before
+	MemorySlack, DiskSlack int64 // how much of that may be anybody's
+}
+
+// within is how long after its cap an exec may still end.
+const within = 2 * time.Second
+
+// Judge gives the verdict on a case. It is pure.
+func Judge(c Case, o Observation) Result {
+	r := Result{ID: c.ID, Family: c.Family}
+	if c.Waits != "" {
+		r.Verdict, r.Evidence = NotApplicable, "waits for a part that is not built yet: "+c.Waits
+		return r
+	}
+	wrong, unsure := breaches(c, o), doubts(c, o)
+	switch {
+	case len(wrong) > 0:
+		r.Verdict, r.Evidence = Breached, strings.Join(wrong, "; ")
+	case len(unsure) > 0:
+		r.Verdict, r.Evidence = Inconclusive, strings.Join(unsure, "; ")
+		if o.Said != "" && len(o.Leaks) == 0 {
+			r.Evidence += fmt.Sprintf("; it said %.200q", o.Said)
+		}
+	default:
+		r.Verdict, r.Evidence = Contained, clean(c, o)
+	}
+	if due := len(c.Caps) + len(c.Denied); due > 0 && r.Verdict != Inconclusive {
+		missed := append(missing(c.Caps, o.CapsHit), missing(c.Denied, o.Denied)...)
+		seen := len(missed) == 0
+		r.Seen = &seen
+		if !seen {
+			r.Evidence += fmt.Sprintf("; not recorded: %s", strings.Join(missed, ", "))
+		}
+	}
+	r.Evidence = harmless(r.Evidence)
+	return r
+}
+
+// breaches are the effects that containment rules out.
+func breaches(c Case, o Observation) (out []string) {
+	out = slices.Concat(o.Leaks, o.Touched, o.Misplaced, o.Loose, o.Left)
+	for _, who := range slices.Sorted(maps.Keys(o.Calls)) {
+		out = append(out, fmt.Sprintf("%s was called %d times", who, o.Calls[who]))
+	}
+	limit := time.Duration(c.Limits.TimeoutSeconds * float64(time.Second))
+	if o.Elapsed > limit+within {
+		out = append(out, fmt.Sprintf("it ran for %.1f s, its cap was %.1f s", o.Elapsed.Seconds(), limit.Seconds()))
+	}
+	for _, b := range []struct {
+		what          string
+		most, reached int64
+	}{
+		{"tasks on the host", c.HostTasks, o.Tasks},
+		{"bytes of host memory", c.HostMemory, o.Memory},
+		{"bytes of host disk", c.HostDisk, o.Disk},
+	} {
+		if b.most > 0 && b.reached > b.most {
+			out = append(out, fmt.Sprintf("it held %d %s, the most is %d", b.reached, b.what, b.most))
+		}
+	}
+	if o.Began && o.Result != nil {
+		out = append(out, untrue(c, o.Ended, *o.Result)...)
+		if c.Alive && o.Deaf != "" {
+			out = append(out, "the sandbox no longer serves: "+o.Deaf)
+		}
+	}
+	return out
+}
+
+// untrue says where an ending is not what the contract names. The exit code of a
+// program that did not come to its end is its own affair.
+func untrue(c Case, ended bool, r api.ExecResult) (out []string) {
+	if !slices.Contains(c.Endings, r.Ending) {
+		why := ""
+		if r.Reason != "" {
+			why = fmt.Sprintf(" (%.120q)", r.Reason)
+		}
+		return []string{fmt.Sprintf("it ended by %q%s, not by %s", r.Ending, why, strings.Join(c.Endings, " or "))}
+	}
+	want := map[string]int{api.EndExit: c.Exit, api.EndTimeout: 124, api.EndMemory: 137, api.EndProcesses: 123, api.EndOutput: 123}
+	if code, fixed := want[r.Ending]; fixed && code != r.ExitCode && (ended || r.Ending != api.EndExit) {
+		out = append(out, fmt.Sprintf("exit code %d with ending %q, not %d", r.ExitCode, r.Ending, code))
+	}
+	return out
+}
+
+// doubts are the reasons for which nothing can be concluded.
+func doubts(c Case, o Observation) (out []string) {
+	switch {
+	case o.Failure != "":
+		out = append(out, o.Failure)
+	case o.Result != nil && o.Result.NotStarted != "":
+		out = append(out, fmt.Sprintf("the program was not started: %.120q", o.Result.NotStarted))
+	case !o.Began:
+		out = append(out, "the program did not show that it ran")
+	case !o.Ended && o.Result != nil && o.Result.Ending == api.EndExit:
+		out = append(out, "the program did not show that it came to its end")
+	}
+	if o.CanLook && o.Looked == 0 && len(out) == 0 {
+		out = append(out, "no process of the sandbox was seen on the host")
+	}
+	if o.MemoryLost > o.MemorySlack {
+		out = append(out, fmt.Sprintf("the host has %d MiB less memory than before, whoever took it", o.MemoryLost>>20))
+	}
+	if o.DiskLost > o.DiskSlack {
+		out = append(out, fmt.Sprintf("the host has %d MiB less disk than before, whoever took it", o.DiskLost>>20))
+	}
+	return out
+}
+
+// clean is the evidence for a case that was contained.
+func clean(c Case, o Observation) string {
+	parts := []string{fmt.Sprintf("ending %s, exit code %d, after %.1f s", o.Result.Ending, o.Result.ExitCode, o.Elapsed.Seconds())}
+	if len(o.CapsHit) > 0 {
+		parts = append(parts, "caps_hit "+strings.Join(o.CapsHit, " "))
+	}
+	parts = append(parts, fmt.Sprintf("no canary in %d bytes of output", o.Bytes))
+	if len(c.Out) > 0 {
+		parts = append(parts, fmt.Sprintf("%d artifacts came out as plain files, refused by rule: %s", o.Artifacts, strings.Join(o.Denied, " ")))
+	}
+	if o.Looked > 0 {
+		parts = append(parts, fmt.Sprintf("%d host processes, each filtered, without rights and network", o.Looked))
+	}
+	peaks := fmt.Sprintf("at most %d tasks", o.Tasks)
+	if o.Memory > 0 {
+		peaks += fmt.Sprintf(", %d MiB of memory", o.Memory>>20)
+	}
+	if o.Disk > 0 {
+		peaks += fmt.Sprintf(", %d MiB of disk", o.Disk>>20)
+	}
+	return strings.Join(append(parts, peaks+" on the host", "canaries untouched and uncalled, nothing left behind"), "; ")
+}
+
+func missing(due, got []string) (out []string) {
+	for _, d := range due {
+		if !slices.Contains(got, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// maxEvidence bounds the evidence of one case.
+const maxEvidence = 1200
+
+// harmless makes evidence one bounded line that no terminal obeys.
+func harmless(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	if len(s) > maxEvidence {
+		s = strings.ToValidUTF8(s[:maxEvidence], "") + "..."
+	}
+	return s
+}

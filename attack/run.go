@@ -1,0 +1,110 @@
+package attack
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Run attacks, one case after the other, and reports. An error means that
+// nothing was measured, or that ctx ended; what was planted is gone in any case.
+func Run(ctx context.Context, opt Options) (_ Report, err error) {
+	began := time.Now()
+	all, err := Cases()
+	if err == nil {
+		all, err = Select(all, opt.Only)
+	}
+	if err != nil {
+		return Report{}, err
+	}
+	becomeReaper(1)
+	defer becomeReaper(0)
+	p, err := plant()
+	if err != nil {
+		return Report{}, fmt.Errorf("plant canaries: %w", err)
+	}
+	defer p.uproot()
+	l, err := setLure(p.word, &p.target)
+	if err != nil {
+		return Report{}, err
+	}
+	defer l.close()
+
+	r := &run{opt: opt, planting: p, lure: l}
+	if err := r.warm(ctx); err != nil {
+		return Report{}, err
+	}
+	rep := Report{Host: thisHost(), Target: opt.Target, Cases: []Result{}}
+	for _, c := range all {
+		if opt.Began != nil {
+			opt.Began(c)
+		}
+		res := Judge(c, r.observe(ctx, c))
+		if ctx.Err() != nil {
+			return rep, context.Cause(ctx)
+		}
+		rep.add(res)
+		if opt.Ended != nil {
+			opt.Ended(res)
+		}
+	}
+	rep.Summary.Seconds = time.Since(began).Round(time.Millisecond).Seconds()
+	return rep, nil
+}
+
+type run struct {
+	opt      Options
+	planting *planting
+	lure     *lure
+	stateDir string
+}
+
+// warm builds what later sessions find ready, so that cases measure cases.
+func (r *run) warm(ctx context.Context) error {
+	s, err := r.opt.Open(ctx)
+	if err != nil {
+		return err
+	}
+	r.stateDir = s.StateDir
+	return s.Close()
+}
+
+// observe runs one case in a session of its own and gathers the evidence.
+func (r *run) observe(ctx context.Context, c Case) Observation {
+	var o Observation
+	if c.Waits != "" {
+		return o
+	}
+	r.lure.take()
+	before, had := look(r.stateDir), hostRoom(r.stateDir)
+	s, err := r.opt.Open(ctx)
+	if err != nil {
+		return Observation{Failure: "session: " + err.Error()}
+	}
+	a := &attempt{c: c, s: s, o: &o, needles: r.planting.needles, target: r.planting.target, isolation: r.opt.Isolation,
+		dir: filepath.Join(r.planting.dir, c.ID), paths: r.planting.paths()}
+	if err := a.run(ctx); err != nil && o.Failure == "" {
+		o.Failure = err.Error()
+	}
+	if err := s.Close(); err != nil && o.Failure == "" {
+		o.Failure = "close: " + err.Error()
+	}
+	o.Left = settle(r.stateDir, before, a.id)
+	if n := len(o.Left); n > 8 {
+		o.Left = append(o.Left[:8], fmt.Sprintf("and %d more differences", n-8))
+	}
+	o.Touched = r.planting.touched()
+	o.Calls = r.lure.take()
+	o.Leaks = append(o.Leaks, scanText(r.planting.needles, "what Berm said", a.words)...)
+	o.CanLook = os.Geteuid() == 0
+	o.MemorySlack, o.DiskSlack = max(512<<20, thisHost().MemoryBytes/8), 4<<30
+	for end := time.Now().Add(settleTime); ; time.Sleep(50 * time.Millisecond) {
+		has := hostRoom(r.stateDir)
+		o.MemoryLost, o.DiskLost = had.memory-has.memory, had.disk-has.disk
+		if o.MemoryLost <= o.MemorySlack && o.DiskLost <= o.DiskSlack || time.Now().After(end) {
+			return o
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package attack
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A watcher looks at a sandbox's host processes from outside while a program
+// runs in it: whatever is below this process and was not there before.
+type watcher struct {
+	before map[int]bool
+	paths  []string // no such process may hold these open
+	netns  string   // ours
+	group  string   // ours, of the memory controller
+	stop   chan struct{}
+	done   chan struct{}
+	now    chan chan struct{} // asks for a look at the confinement
+
+	tasks, memory, disk int64 // peaks
+	looked              int   // processes whose confinement was seen
+	loose               map[string]bool
+}
+
+// watch starts to look. planted are the paths of canaries.
+func watch(planted []string) *watcher {
+	w := &watcher{before: map[int]bool{}, paths: planted, loose: map[string]bool{},
+		stop: make(chan struct{}), done: make(chan struct{}), now: make(chan chan struct{}, 4)}
+	w.netns, _ = os.Readlink("/proc/self/ns/net")
+	w.group = memoryGroup("self")
+	for _, p := range descendants() {
+		w.before[p.pid] = true
+	}
+	go w.run()
+	return w
+}
+
+func (w *watcher) run() {
+	defer close(w.done)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.stop:
+			w.sample()
+			return
+		case ready := <-w.now:
+			w.confinement()
+			close(ready)
+		case <-tick.C:
+			w.sample()
+		}
+	}
+}
+
+// confined looks at the walls of each process now, while the program is known
+// to run: before that, a sandbox is still being put up.
+func (w *watcher) confined() {
+	ready := make(chan struct{})
+	select {
+	case w.now <- ready:
+		<-ready
+	case <-w.done:
+	}
+}
+
+// end stops looking. The figures are constant afterwards.
+func (w *watcher) end() {
+	close(w.stop)
+	<-w.done
+}
+
+func (w *watcher) born() (out []proc) {
+	for _, p := range descendants() {
+		if !w.before[p.pid] && !p.zombie {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (w *watcher) sample() {
+	var tasks, disk int64
+	groups := map[string]bool{}
+	files := map[[2]uint64]int64{}
+	for i, p := range w.born() {
+		tasks += int64(max(1, len(names("/proc/"+strconv.Itoa(p.pid)+"/task"))))
+		if i < 8 { // all are in one group, and the first hold what there is to hold
+			if g := memoryGroup(strconv.Itoa(p.pid)); g != "" && g != w.group {
+				groups[g] = true
+			}
+		}
+		if i < 8 && p.parent != os.Getpid() {
+			unlinked(p.pid, files)
+		}
+	}
+	for _, n := range files {
+		disk += n
+	}
+	var memory int64
+	for g := range groups {
+		memory += groupMemory(g)
+	}
+	w.tasks, w.memory, w.disk = max(w.tasks, tasks), max(w.memory, memory), max(w.disk, disk)
+}
+
+// confinement notes every wall that a sandbox's process lacks.
+func (w *watcher) confinement() {
+	root := os.Geteuid() == 0
+	for _, p := range w.born() {
+		dir := "/proc/" + strconv.Itoa(p.pid)
+		ns, err := os.Readlink(dir + "/ns/net")
+		st := status(dir)
+		if err != nil || st["Seccomp"] == "" {
+			continue // gone meanwhile, or not ours to see
+		}
+		w.looked++
+		miss := func(format string, args ...any) {
+			w.loose[fmt.Sprintf("process %d (%s) ", p.pid, p.comm)+fmt.Sprintf(format, args...)] = true
+		}
+		if ns == w.netns {
+			miss("is in the host's network")
+		} else if dev := cards(dir); len(dev) > 0 {
+			miss("has network devices beside loopback: %v", dev)
+		}
+		if st["Seccomp"] != "2" {
+			miss("has no system call filter")
+		}
+		if st["NoNewPrivs"] != "1" {
+			miss("may gain privileges")
+		}
+		if strings.Trim(st["CapEff"], "0") != "" {
+			miss("has capabilities %s", st["CapEff"])
+		}
+		if uid, _, _ := strings.Cut(st["Uid"], "\t"); root && uid == "0" {
+			miss("is root on the host")
+		}
+		for _, fd := range names(dir + "/fd") {
+			to, _ := os.Readlink(dir + "/fd/" + fd)
+			if slices.Contains(w.paths, to) {
+				miss("holds %s open", to)
+			}
+		}
+	}
+}
+
+func (w *watcher) missing() []string { return slices.Sorted(maps.Keys(w.loose)) }
+
+func status(dir string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(readText(dir + "/status")) {
+		if k, v, ok := strings.Cut(line, ":"); ok {
+			out[k] = strings.TrimSpace(v)
+		}
+	}
+	return out
+}
+
+// cards are the devices of a process's network beside loopback.
+func cards(dir string) (out []string) {
+	for i, line := range strings.Split(readText(dir+"/net/dev"), "\n") {
+		name, _, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if i >= 2 && ok && name != "lo" {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func names(dir string) []string {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	out, _ := d.Readdirnames(-1)
+	return out
+}
+
+// unlinked adds the space of files without a name that pid holds open: what
+// backs a sandbox's writable layer. Files in memory are no part of it.
+func unlinked(pid int, files map[[2]uint64]int64) {
+	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
+	for _, fd := range names(dir) {
+		to, _ := os.Readlink(filepath.Join(dir, fd))
+		if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "/memfd:") || strings.HasPrefix(to, "/dev/") {
+			continue
+		}
+		var st syscall.Stat_t
+		if syscall.Stat(filepath.Join(dir, fd), &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG && st.Nlink == 0 {
+			files[[2]uint64{st.Dev, st.Ino}] = st.Blocks * 512
+		}
+	}
+}
+
+// memoryGroup is the directory of a process's memory cgroup, "" if unknown.
+func memoryGroup(pid string) string {
+	for line := range strings.Lines(readText("/proc/" + pid + "/cgroup")) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		if slices.Contains(strings.Split(f[1], ","), "memory") {
+			return filepath.Join("/sys/fs/cgroup/memory", f[2])
+		}
+		if f[0] == "0" {
+			if dir := filepath.Join("/sys/fs/cgroup", f[2]); readText(dir+"/memory.current") != "" {
+				return dir
+			}
+		}
+	}
+	return ""
+}
+
+// groupMemory is the most that a group ever used, or what it uses now.
+func groupMemory(dir string) int64 {
+	for _, name := range []string{"memory.max_usage_in_bytes", "memory.peak", "memory.current"} {
+		if n, err := strconv.ParseInt(strings.TrimSpace(readText(dir+"/"+name)), 10, 64); err == nil {
+			return n
+		}
+	}
+	return 0
+}
