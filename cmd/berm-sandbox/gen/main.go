@@ -9,7 +9,9 @@ import (
 	"log"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
+	"syscall"
 	_ "unsafe" // go:linkname
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -25,6 +27,10 @@ func rules(opt config.Options, vars precompiledseccomp.Values) (seccomp.SyscallR
 
 func main() {
 	log.SetFlags(0)
+	if os.Getpid() != 1 {
+		asFirst()
+		return
+	}
 	src, err := generate()
 	if err != nil {
 		log.Fatal(err)
@@ -40,6 +46,21 @@ func main() {
 	}
 	if err := out.Close(); err != nil {
 		log.Fatal(err)
+	}
+}
+
+// asFirst runs this program again as process 1 of a pid namespace. One of the
+// rules names the process's own id, and the sentry is always process 1.
+func asFirst() {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	if err := cmd.Run(); err != nil {
+		log.Fatalf("run as process 1: %v", err)
 	}
 }
 
@@ -66,6 +87,11 @@ func generate() ([]byte, error) {
 		})
 		if err != nil {
 			return nil, err
+		}
+		for _, at := range p.VarOffsets { // placeholders: filled in when the program is loaded
+			for _, i := range at {
+				p.Bytecode32[i] = 0
+			}
 		}
 		fmt.Fprintf(&b, "\t\t%s,\n", p.Expr("\t\t", "precompiledseccomp"))
 	}
