@@ -33,12 +33,19 @@ type claim struct {
 // claimRun writes the record of id below runs and locks it. The directory gets
 // its visible name only when it is locked, so no reaper sees it without.
 func claimRun(runs string, r record) (*claim, error) {
-	if err := os.MkdirAll(runs, 0o700); err != nil {
-		return nil, err
-	}
 	tmp := filepath.Join(runs, ".new-"+r.ID)
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return nil, err
+	// Another keeper takes an empty runs away when it ends: try again then.
+	for try := 0; ; try++ {
+		err := os.MkdirAll(runs, 0o700)
+		if err == nil {
+			err = os.Mkdir(tmp, 0o700)
+		}
+		if err == nil {
+			break
+		}
+		if !os.IsNotExist(err) || try == 100 {
+			return nil, err
+		}
 	}
 	c, err := writeClaim(tmp, filepath.Join(runs, r.ID), r)
 	if err != nil {

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,5 +108,29 @@ func TestSweepLeavesStrangers(t *testing.T) {
 	}
 	if s, err := Sweep(filepath.Join(runs, "none"), false); err != nil || len(s) != 0 {
 		t.Errorf("no directory: %v, %v", s, err)
+	}
+}
+
+// Keepers come and go at the same time, and the last to go takes runs away.
+func TestClaimWhileOthersEnd(t *testing.T) {
+	runs := filepath.Join(t.TempDir(), "runs")
+	done := make(chan error, 8)
+	for g := range 8 {
+		go func() {
+			for i := range 50 {
+				c, err := claimRun(runs, record{ID: fmt.Sprintf("s%025d", g*1000+i)})
+				if err != nil {
+					done <- err
+					return
+				}
+				c.release()
+			}
+			done <- nil
+		}()
+	}
+	for range 8 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }
