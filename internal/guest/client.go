@@ -54,17 +54,16 @@ func New(nc io.ReadWriteCloser, opt Options) *Client {
 	}
 	c := &Client{
 		nc: nc, opt: opt,
-		epoch: opt.Epoch & MaxEpoch,
-		nonce: rand.Uint64(),
 		out:   make(chan outFrame, 32),
 		wake:  make(chan struct{}, 1),
 		greet: make(chan struct{}),
 		done:  make(chan struct{}),
 		calls: make(map[uint32]*call),
 	}
-	if c.epoch == 0 {
-		c.epoch = rand.Uint32()&MaxEpoch | 1
+	if opt.Epoch == 0 {
+		opt.Epoch = rand.Uint32()
 	}
+	c.epoch, c.nonce = newMarks(opt.Epoch, rand.Uint64())
 	mine := Hello{Version: Version}
 	b := AppendMarker(nil, c.epoch, c.nonce)
 	c.out <- outFrame{b: AppendFrame(b, c.epoch, 0, KindHello, mine.Append(nil))}

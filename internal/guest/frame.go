@@ -13,7 +13,7 @@ const (
 	MaxChunk   = 128 << 10 // body bytes of a data frame as this package sends it
 	MaxOpen    = 4 << 20   // bytes of one request, over all its frames
 	MaxReply   = 64 << 10  // bytes of one answer
-	MaxEpoch   = 1<<24 - 1
+	MaxEpoch   = 0x7f7f7f  // and no byte of an epoch is above 0x7f
 
 	// HostWindow is what a host may send ahead on one stream.
 	HostWindow = 512 << 10
@@ -43,7 +43,8 @@ const (
 
 // Magic begins a resynchronisation marker: magic, epoch (u32), nonce (u64).
 // All its bytes are above 0x7f and the first occurs once, so it cannot overlap
-// itself. No frame from the host ever holds it: see splitAt.
+// itself. No byte after it is, so a marker that was cut off by another one is
+// seen to be none. No frame from the host ever holds it: see splitAt.
 const Magic = "\xf9\xfe\xfd\xb3\x8d\xe2\xc7\x91\xad\xd6\xf4\x9b\xc2\xe8\x86\xbe"
 
 // MarkerSize is the length of a marker.
@@ -98,6 +99,11 @@ func AppendMarker(b []byte, epoch uint32, nonce uint64) []byte {
 	put32(t[4:], uint32(nonce>>32))
 	put32(t[8:], uint32(nonce))
 	return append(b, t[:]...)
+}
+
+// newMarks masks what may be an epoch and a nonce. An epoch is never 0.
+func newMarks(epoch uint32, nonce uint64) (uint32, uint64) {
+	return max(epoch&MaxEpoch, 1), nonce & 0x7f7f7f7f_7f7f7f7f
 }
 
 // ParseCredit reads the body of a KindCredit frame; false if it is none.

@@ -51,11 +51,13 @@ func (f *FrameReader) attach() (Frame, bool) {
 	}
 	m := f.buf[f.lo+len(Magic):]
 	fr := Frame{Kind: KindAttach, Epoch: get32(m), Nonce: uint64(get32(m[4:]))<<32 | uint64(get32(m[8:]))}
-	f.lo += MarkerSize
-	f.find(f.lo)
-	if fr.Epoch == 0 || fr.Epoch > MaxEpoch {
+	if e, n := newMarks(fr.Epoch, fr.Nonce); e != fr.Epoch || n != fr.Nonce {
+		f.lo++ // cut short, perhaps by the next one
+		f.find(f.lo)
 		return f.attach()
 	}
+	f.lo += MarkerSize
+	f.find(f.lo)
 	f.epoch = fr.Epoch
 	return fr, true
 }

@@ -198,7 +198,7 @@ func FuzzClient(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		conn := testkit.Scripted(func(s *testkit.Script) {
 			s.Greet()
-			for range 7 {
+			for range 6 {
 				s.Open()
 			}
 			s.Write(b)

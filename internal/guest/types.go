@@ -9,8 +9,8 @@ type Options struct {
 	MaxStreams int // calls open at once; 0 means 64
 	MaxSkip    int // bytes of older epochs to skip while attaching; 0 means 64 MiB
 
-	// Epoch names this attachment; 0 picks one at random. Every attachment to
-	// one guest needs a new one.
+	// Epoch names this attachment, in the bits of MaxEpoch; 0 picks one at
+	// random. Every attachment to one guest needs a new one.
 	Epoch uint32
 }
 

@@ -56,18 +56,23 @@ type server struct {
 	host Host
 	rw   io.ReadWriteCloser
 	wmu  sync.Mutex
-	cur  *session // under wmu
+	cur  *session       // under wmu
+	work sync.WaitGroup // calls but for those that wait for a process
 }
 
 // Serve answers the host at the other end of rw until the stream ends or ctx
-// does. What processes are running then is left to h. Garbage on the stream is
+// does, and what was begun is given up. What processes are running then is left
+// to h. Garbage on the stream is
 // skipped up to the next attachment.
 func Serve(ctx context.Context, rw io.ReadWriteCloser, h Host) error {
 	srv := &server{host: h, rw: rw}
 	defer context.AfterFunc(ctx, func() { rw.Close() })()
 	fr := guest.NewFrameReader(rw)
 	var s *session
-	defer func() { s.close() }()
+	defer func() {
+		s.close()
+		srv.work.Wait()
+	}()
 	for {
 		f, err := fr.Next()
 		if err != nil {
@@ -191,5 +196,9 @@ func (s *session) open(c *call, f guest.Frame) {
 	}
 	c.out = guest.NewWindow(o.Window)
 	c.ctx, c.stop = context.WithCancel(s.ctx)
-	go c.run(o)
+	if o.Method == guest.MethodStart {
+		go c.run(o)
+	} else {
+		s.srv.work.Go(func() { c.run(o) })
+	}
 }

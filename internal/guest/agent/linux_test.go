@@ -207,6 +207,7 @@ func TestLinuxTTY(t *testing.T) {
 	io.WriteString(p, "word\n")
 	expect("44 88")
 	expect("got word")
+	time.Sleep(200 * time.Millisecond) // a shell about to fork keeps a signal to itself
 	p.Signal(int(syscall.SIGINT))
 	drain(t, ctx, p)
 	if e := p.Exit(); e.Signal != 2 && e.Code != 130 {
