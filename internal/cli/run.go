@@ -224,9 +224,9 @@ func (r *runner) teardown() {
 		}
 		r.report.Usage = end.Usage
 		r.report.CapsHit = end.CapsHit
-		for _, part := range []string{"boot"} {
-			if v, ok := end.TimingsMS[part]; ok {
-				r.report.TimingsMS[part] = v
+		for part, v := range end.TimingsMS {
+			if part != "create" && part != "teardown" { // those are timed from here
+				r.report.TimingsMS["sandbox_"+part] = v
 			}
 		}
 	}

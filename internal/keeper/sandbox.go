@@ -121,7 +121,7 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 
 	err = jail.WaitByte(f.sync, bootTimeout)
 	f.sync.Close()
-	s.step("boot")
+	s.step("kernel")
 	if err == nil {
 		covered := make(chan error, 1)
 		go func() { covered <- jail.CoverProc(s.pid) }()
