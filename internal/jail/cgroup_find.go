@@ -47,12 +47,14 @@ func findHierarchy(mountinfo, self string) (*Hierarchy, map[string]error) {
 	own := parseSelf(self)
 	h := &Hierarchy{parents: map[string]string{}}
 	missing := map[string]error{}
+	v1 := false // some needed controller is mounted the old way
 	for _, ctrl := range slices.Concat(needed, optional) {
 		i := slices.IndexFunc(mounts, func(m cgMount) bool { return slices.Contains(m.controllers, ctrl) })
 		if i < 0 {
 			missing[ctrl] = errors.New("no cgroup controller of this name is mounted")
 			continue
 		}
+		v1 = v1 || slices.Contains(needed, ctrl)
 		dir := mounts[i].below(own[ctrl])
 		if err := writable(dir); err != nil {
 			missing[ctrl] = err
@@ -60,7 +62,7 @@ func findHierarchy(mountinfo, self string) (*Hierarchy, map[string]error) {
 		}
 		h.parents[ctrl] = dir
 	}
-	if len(h.parents) == 0 {
+	if !v1 {
 		if i := slices.IndexFunc(mounts, func(m cgMount) bool { return m.v2 }); i >= 0 {
 			return findV2(mounts[i], own[""])
 		}

@@ -87,6 +87,13 @@ func TestFindHierarchy(t *testing.T) {
 			self:   "0::/me\n", v2: true,
 			missing: []string{"cpu", "memory", "pids"},
 		},
+		{
+			name:    "a hybrid that is closed to us: the old controllers are the ones to name",
+			files:   map[string]string{"unified/cgroup.controllers": "", "cpuacct/": ""},
+			mounts:  "1 1 0:1 / R/memory rw - cgroup cgroup rw,memory\n2 1 0:2 / R/pids rw - cgroup cgroup rw,pids\n3 1 0:3 / R/cpu rw - cgroup cgroup rw,cpu\n4 1 0:4 / R/unified rw - cgroup2 cgroup2 rw\n",
+			self:    "3:memory:/\n2:pids:/\n1:cpu:/\n0::/\n",
+			missing: []string{"cpu", "memory", "pids"},
+		},
 		{name: "no cgroups at all", missing: []string{"cpu", "memory", "pids"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
