@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"syscall"
 )
 
 // simple makes a call that has no data, only a reply.
@@ -55,6 +56,7 @@ func (c *Client) entries(ctx context.Context, method int, op string, r FileReque
 	defer ca.cancel()
 	var out []FileInfo
 	var part []byte
+	room := r.Limit<<10 + maxGuestString // bytes of all entries
 	for {
 		_, b, err := ca.next(ctx)
 		if err == io.EOF {
@@ -62,6 +64,9 @@ func (c *Client) entries(ctx context.Context, method int, op string, r FileReque
 		}
 		if err != nil {
 			return nil, err
+		}
+		if room -= int64(len(b)); room < 0 {
+			return nil, &Error{Op: op, Path: r.Path, Errno: int(syscall.EFBIG), Text: "too much to list; ask for fewer entries or less depth"}
 		}
 		if len(part) > 0 {
 			part = append(part, b...)

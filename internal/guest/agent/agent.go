@@ -58,6 +58,43 @@ type server struct {
 	wmu  sync.Mutex
 	cur  *session       // under wmu
 	work sync.WaitGroup // calls but for those that wait for a process
+
+	mu       sync.Mutex
+	starting map[string]chan struct{} // by ID; closed when Start has returned
+}
+
+// beginStart notes a start in the order of the wire, so that a kill sent after
+// it cannot overtake it. The caller closes what it returns.
+func (srv *server) beginStart(id string) chan struct{} {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	ch := make(chan struct{})
+	srv.starting[id] = ch
+	return ch
+}
+
+func (srv *server) endStart(id string, ch chan struct{}) {
+	close(ch)
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if srv.starting[id] == ch {
+		delete(srv.starting, id)
+	}
+}
+
+// kill ends what id began, or is about to.
+func (srv *server) kill(ctx context.Context, id string) guest.KillReply {
+	srv.mu.Lock()
+	ch := srv.starting[id]
+	srv.mu.Unlock()
+	if ch != nil {
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return guest.KillReply{Left: 1}
+		}
+	}
+	return srv.host.Kill(ctx, id)
 }
 
 // Serve answers the host at the other end of rw until the stream ends or ctx
@@ -65,7 +102,7 @@ type server struct {
 // to h. Garbage on the stream is
 // skipped up to the next attachment.
 func Serve(ctx context.Context, rw io.ReadWriteCloser, h Host) error {
-	srv := &server{host: h, rw: rw}
+	srv := &server{host: h, rw: rw, starting: make(map[string]chan struct{})}
 	defer context.AfterFunc(ctx, func() { rw.Close() })()
 	fr := guest.NewFrameReader(rw)
 	var s *session
@@ -147,6 +184,8 @@ func (s *session) frame(f guest.Frame) {
 		if ch, ok := c.in.Reserve(f.Kind, len(f.Body)); ok {
 			copy(ch.B, f.Body)
 			c.in.Put(ch)
+		} else {
+			c.stop() // rather than lose data in silence
 		}
 	case guest.KindEnd:
 		c.in.End()
@@ -196,9 +235,19 @@ func (s *session) open(c *call, f guest.Frame) {
 	}
 	c.out = guest.NewWindow(o.Window)
 	c.ctx, c.stop = context.WithCancel(s.ctx)
-	if o.Method == guest.MethodStart {
-		go c.run(o)
-	} else {
+	if o.Method != guest.MethodStart {
 		s.srv.work.Go(func() { c.run(o) })
+		return
 	}
+	var st guest.Start
+	if !st.Decode(o.Body) {
+		c.reply(guest.Reply{Errno: int(syscall.EBADMSG), Text: "malformed request"})
+		return
+	}
+	pending := s.srv.beginStart(st.ID)
+	go func() {
+		defer c.stop()
+		e := c.start(st, pending)
+		c.reply(guest.Reply{Body: e.Append(nil)})
+	}()
 }

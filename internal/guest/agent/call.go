@@ -43,19 +43,12 @@ func (c *call) run(o guest.Open) {
 func (c *call) do(o guest.Open) ([]byte, error) {
 	var f guest.FileRequest
 	switch o.Method {
-	case guest.MethodStart:
-		var s guest.Start
-		if !s.Decode(o.Body) {
-			return nil, syscall.EBADMSG
-		}
-		e := c.start(s)
-		return e.Append(nil), nil
 	case guest.MethodKill:
 		var k guest.KillRequest
 		if !k.Decode(o.Body) {
 			return nil, syscall.EBADMSG
 		}
-		r := c.s.srv.host.Kill(c.ctx, k.ID)
+		r := c.s.srv.kill(c.ctx, k.ID)
 		return r.Append(nil), nil
 	case guest.MethodUsage:
 		u := c.s.srv.host.Usage()

@@ -11,8 +11,9 @@ import (
 )
 
 // start runs a process to its end and returns how that was.
-func (c *call) start(s guest.Start) guest.Exit {
+func (c *call) start(s guest.Start, pending chan struct{}) guest.Exit {
 	p, err := c.s.srv.host.Start(s)
+	c.s.srv.endStart(s.ID, pending)
 	if err != nil {
 		e := guest.Exit{NotStarted: err.Error(), Errno: int(syscall.EINVAL)}
 		var no syscall.Errno
@@ -37,11 +38,15 @@ func (c *call) start(s guest.Start) guest.Exit {
 			}()
 		}
 	}
-	if w := p.Stdin(); w != nil {
+	w := p.Stdin()
+	if w != nil {
 		go c.feed(w)
 	}
 	e := p.Wait()
 	pumps.Wait()
+	if w != nil {
+		w.Close() // a descendant may hold the other end, and never read
+	}
 	unwatch()
 	c.ended()
 	return e

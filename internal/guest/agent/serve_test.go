@@ -143,6 +143,13 @@ func TestKillAndCancel(t *testing.T) {
 			t.Errorf("Kill after exit: %v", err)
 		}
 	}
+	for range 50 { // a kill never overtakes its start
+		p, _ := c.Start(ctx, guest.Start{ID: "quick", Args: []string{"sleep", "60"}})
+		if err := p.Kill(ctx); err != nil {
+			t.Fatal(err)
+		}
+		drain(t, ctx, p)
+	}
 	p, _ := c.Start(ctx, guest.Start{ID: "y", Args: []string{"yes"}})
 	p.Read(ctx)
 	p.Close()
