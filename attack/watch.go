@@ -92,7 +92,7 @@ func (w *watcher) sample() {
 	for i, p := range w.born() {
 		tasks += int64(max(1, len(names("/proc/"+strconv.Itoa(p.pid)+"/task"))))
 		if i < 8 { // all are in one group, and the first hold what there is to hold
-			if g := memoryGroup(strconv.Itoa(p.pid)); g != "" && g != w.group {
+			if g := memoryGroup(strconv.Itoa(p.pid)); g != "" && g != w.group && g != v1Root {
 				groups[g] = true
 			}
 		}
@@ -199,6 +199,9 @@ func unlinked(pid int, files map[[2]uint64]int64) {
 	}
 }
 
+// v1Root is where version 1 puts a process that is about to be gone.
+const v1Root = "/sys/fs/cgroup/memory"
+
 // memoryGroup is the directory of a process's memory cgroup, "" if unknown.
 func memoryGroup(pid string) string {
 	for line := range strings.Lines(readText("/proc/" + pid + "/cgroup")) {
@@ -207,7 +210,7 @@ func memoryGroup(pid string) string {
 			continue
 		}
 		if slices.Contains(strings.Split(f[1], ","), "memory") {
-			return filepath.Join("/sys/fs/cgroup/memory", f[2])
+			return filepath.Join(v1Root, f[2])
 		}
 		if f[0] == "0" {
 			if dir := filepath.Join("/sys/fs/cgroup", f[2]); readText(dir+"/memory.current") != "" {
