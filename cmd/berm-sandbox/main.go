@@ -20,6 +20,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "try: berm help")
 		os.Exit(125)
 	}
+	// It is executed by descriptor, so ps knows it by a number. Only a name.
+	os.WriteFile("/proc/self/comm", []byte("berm-sandbox"), 0)
 	usePrecompiled()
 	maincli.Main()
 }
