@@ -33,6 +33,7 @@ func main() {
 
 // part runs a process that daemon.Start has started.
 func part(run func([]string) error) int {
+	os.WriteFile("/proc/self/comm", []byte("berm-"+os.Args[1]), 0) // for ps; only a name
 	if err := run(os.Args[2:]); err != nil {
 		fmt.Fprintf(os.Stderr, "berm: %s: %v\n", os.Args[1], err)
 		return 125
