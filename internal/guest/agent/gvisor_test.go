@@ -243,6 +243,29 @@ time.sleep(%s)
 			t.Errorf("%q, %+v", errs, e)
 		}
 	})
+	t.Run("culprit", func(t *testing.T) {
+		calm := user("calm", "sleep", "987")
+		calm.Pids, calm.MemoryBytes = 20, 256<<20
+		p, _ := c.Start(ctx, calm)
+		s := user("bomb", "python3", "-c", "import os,time\ntry:\n  for i in range(60):\n    if os.fork()==0: time.sleep(30)\nexcept OSError: time.sleep(30)")
+		s.Pids = 20
+		if _, errs, e := result(t, c, s, ""); e.EndedBy != "processes" {
+			t.Errorf("%q, %+v", errs, e)
+		}
+		s = user("hog", "python3", "-c", "b=bytearray(700<<20)\nfor i in range(0,len(b),4096): b[i]=1")
+		s.MemoryBytes = 256 << 20
+		if _, errs, e := result(t, c, s, ""); e.EndedBy != "memory" {
+			t.Errorf("%q, %+v", errs, e)
+		}
+		if u, _ := c.Usage(ctx); u.Processes != 1 || u.Tasks != 1 {
+			t.Errorf("the calm one was ended too: %+v", u)
+		}
+		p.Kill(ctx)
+		drain(t, ctx, p)
+		if e := p.Exit(); e.EndedBy != "killed" || strings.Join(e.Caps, " ") != "processes memory" {
+			t.Errorf("%+v", e)
+		}
+	})
 	t.Run("threads", func(t *testing.T) {
 		const threads = `import threading,time
 n=0
