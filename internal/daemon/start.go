@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -127,6 +128,9 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 }
 
 func (l *Local) spawn(o Options, state, runtimeFile string) error {
+	// What the caller left open without close-on-exec goes no further. A kernel
+	// without this call (before 5.11) hands it to the worker, not to sandboxes.
+	unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	var ours, theirs [3]*os.File // caller-keeper, caller-worker, keeper-worker
 	defer func() {
 		for _, f := range append(ours[:], theirs[:]...) {
