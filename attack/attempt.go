@@ -26,10 +26,11 @@ type attempt struct {
 	needles   []needle
 	target    target
 	isolation string
-	id        string   // of the sandbox, once there is one
-	dir       string   // for artifacts, made here
-	paths     []string // of planted files
-	words     string   // what Berm itself wrote about it
+	id        string       // of the sandbox, once there is one
+	dir       string       // for artifacts, made here
+	paths     []string     // of planted files
+	known     map[int]bool // processes from before the session
+	words     string       // what Berm itself wrote about it
 }
 
 // maxOut is how many bytes one case may bring out.
@@ -41,7 +42,7 @@ func (a *attempt) run(ctx context.Context) error {
 	limit := time.Duration(a.c.Limits.TimeoutSeconds * float64(time.Second))
 	ctx, cancel := context.WithTimeout(ctx, limit+30*time.Second)
 	defer cancel()
-	w := watch(a.paths)
+	w := watch(a.paths, a.known)
 	defer func() {
 		w.end()
 		a.o.Looked, a.o.Loose = w.looked, w.missing()

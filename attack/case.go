@@ -33,6 +33,7 @@ type Case struct {
 	Out     []string // patterns to bring out
 	Denied  []string // rules that bringing out must have recorded
 	Alive   bool     // the sandbox must still serve afterwards
+	Handed  bool     // a descriptor is left open for every child of the caller
 
 	// Bounds on what the host sees of the sandbox; 0 is none.
 	HostMemory, HostTasks, HostDisk int64
@@ -218,6 +219,10 @@ func (c *Case) set(key, value string) (err error) {
 		c.Denied = words
 	case "alive":
 		if c.Alive = value == "yes"; !c.Alive {
+			err = errors.New("is only ever yes")
+		}
+	case "handed":
+		if c.Handed = value == "yes"; !c.Handed {
 			err = errors.New("is only ever yes")
 		}
 	default:

@@ -155,7 +155,11 @@ func clean(c Case, o Observation) string {
 	}
 	parts = append(parts, fmt.Sprintf("no canary in %d bytes of output", o.Bytes))
 	if len(c.Out) > 0 {
-		parts = append(parts, fmt.Sprintf("%d artifacts came out as plain files, refused by rule: %s", o.Artifacts, strings.Join(o.Denied, " ")))
+		refused := "none was refused"
+		if len(o.Denied) > 0 {
+			refused = "refused by rule: " + strings.Join(o.Denied, " ")
+		}
+		parts = append(parts, fmt.Sprintf("%d artifacts came out as plain files, %s", o.Artifacts, refused))
 	}
 	if o.Looked > 0 {
 		parts = append(parts, fmt.Sprintf("%d host processes, each filtered, without rights and network", o.Looked))

@@ -32,7 +32,6 @@ type planting struct {
 	holder  *exec.Cmd
 	release io.Closer // its end lets the holder go
 	dir     string    // for what cases bring out
-	open    int       // a descriptor that a careless child would inherit
 
 	target target
 }
@@ -74,7 +73,7 @@ var credentialVars = []string{"BERM_CANARY", "AWS_SECRET_ACCESS_KEY", "GH_TOKEN"
 
 // plant puts everything in place, or nothing.
 func plant() (_ *planting, err error) {
-	p := &planting{word: newCanary(), open: -1}
+	p := &planting{word: newCanary()}
 	defer func() {
 		if err != nil {
 			p.uproot()
@@ -109,10 +108,6 @@ func plant() (_ *planting, err error) {
 	if p.dir, err = os.MkdirTemp("", canaryWord); err != nil {
 		return nil, err
 	}
-	if p.open, err = syscall.Open(p.target.TmpFile, syscall.O_RDONLY, 0); err != nil { // not close-on-exec
-		return nil, err
-	}
-	p.target.InheritFD = p.open
 	p.target.UnixPath = filepath.Join("/tmp", p.word+".sock") // made by setLure
 	if err := p.hold(); err != nil {
 		return nil, err
@@ -223,13 +218,6 @@ func (p *planting) touched() (out []string) {
 	return out
 }
 
-func (p *planting) paths() (out []string) {
-	for _, f := range p.files {
-		out = append(out, f.path)
-	}
-	return out
-}
-
 // uproot takes everything away again. What somebody else has written into a
 // planted file since is left to them.
 func (p *planting) uproot() {
@@ -246,9 +234,6 @@ func (p *planting) uproot() {
 	}
 	if p.dir != "" {
 		os.RemoveAll(p.dir)
-	}
-	if p.open >= 0 {
-		syscall.Close(p.open)
 	}
 	if p.holder != nil {
 		p.release.Close()

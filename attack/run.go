@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -78,13 +79,22 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 		return o
 	}
 	r.lure.take()
-	before, had := look(r.stateDir), hostRoom(r.stateDir)
+	target, paths := r.planting.target, []string(nil)
+	if c.Handed {
+		fd, err := syscall.Open(target.TmpFile, syscall.O_RDONLY, 0) // not close-on-exec
+		if err != nil {
+			return Observation{Failure: "leave a descriptor open: " + err.Error()}
+		}
+		defer syscall.Close(fd)
+		target.InheritFD, paths = fd, []string{target.TmpFile}
+	}
+	before, had, known := look(r.stateDir), hostRoom(r.stateDir), pids()
 	s, err := r.opt.Open(ctx)
 	if err != nil {
 		return Observation{Failure: "session: " + err.Error()}
 	}
-	a := &attempt{c: c, s: s, o: &o, needles: r.planting.needles, target: r.planting.target, isolation: r.opt.Isolation,
-		dir: filepath.Join(r.planting.dir, c.ID), paths: r.planting.paths()}
+	a := &attempt{c: c, s: s, o: &o, needles: r.planting.needles, target: target, isolation: r.opt.Isolation,
+		dir: filepath.Join(r.planting.dir, c.ID), known: known, paths: paths}
 	if err := a.run(ctx); err != nil && o.Failure == "" {
 		o.Failure = err.Error()
 	}

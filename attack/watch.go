@@ -15,10 +15,11 @@ import (
 // A watcher looks at a sandbox's host processes from outside while a program
 // runs in it: whatever is below this process and was not there before.
 type watcher struct {
-	before map[int]bool
-	paths  []string // no such process may hold these open
-	netns  string   // ours
-	group  string   // ours, of the memory controller
+	known  map[int]bool // processes from before the session
+	before map[int]bool // and those that serve it, like the ones that parse what a guest says
+	paths  []string     // neither those nor a sandbox's may hold these open
+	netns  string       // ours
+	group  string       // ours, of the memory controller
 	stop   chan struct{}
 	done   chan struct{}
 	now    chan chan struct{} // asks for a look at the confinement
@@ -28,15 +29,14 @@ type watcher struct {
 	loose               map[string]bool
 }
 
-// watch starts to look. planted are the paths of canaries.
-func watch(planted []string) *watcher {
-	w := &watcher{before: map[int]bool{}, paths: planted, loose: map[string]bool{},
+// watch starts to look. planted are the paths of canaries, known the processes
+// that are no part of the session.
+func watch(planted []string, known map[int]bool) *watcher {
+	w := &watcher{known: known, paths: planted, loose: map[string]bool{},
 		stop: make(chan struct{}), done: make(chan struct{}), now: make(chan chan struct{}, 4)}
 	w.netns, _ = os.Readlink("/proc/self/ns/net")
 	w.group = memoryGroup("self")
-	for _, p := range descendants() {
-		w.before[p.pid] = true
-	}
+	w.before = pids()
 	go w.run()
 	return w
 }
@@ -74,6 +74,15 @@ func (w *watcher) confined() {
 func (w *watcher) end() {
 	close(w.stop)
 	<-w.done
+}
+
+// pids are those below this process now.
+func pids() map[int]bool {
+	out := map[int]bool{}
+	for _, p := range descendants() {
+		out[p.pid] = true
+	}
+	return out
 }
 
 func (w *watcher) born() (out []proc) {
@@ -141,10 +150,11 @@ func (w *watcher) confinement() {
 		if uid, _, _ := strings.Cut(st["Uid"], "\t"); root && uid == "0" {
 			miss("is root on the host")
 		}
-		for _, fd := range names(dir + "/fd") {
-			to, _ := os.Readlink(dir + "/fd/" + fd)
-			if slices.Contains(w.paths, to) {
-				miss("holds %s open", to)
+	}
+	for _, p := range descendants() {
+		for _, path := range w.paths {
+			if !w.known[p.pid] && holds(p.pid, path) {
+				w.loose[fmt.Sprintf("process %d (%s) of the session holds %s open", p.pid, p.comm, path)] = true
 			}
 		}
 	}
@@ -181,6 +191,15 @@ func names(dir string) []string {
 	defer d.Close()
 	out, _ := d.Readdirnames(-1)
 	return out
+}
+
+// holds says whether pid has path open.
+func holds(pid int, path string) bool {
+	dir := "/proc/" + strconv.Itoa(pid) + "/fd/"
+	return slices.ContainsFunc(names(dir), func(fd string) bool {
+		to, _ := os.Readlink(dir + fd)
+		return to == path
+	})
 }
 
 // unlinked adds the space of files without a name that pid holds open: what

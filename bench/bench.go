@@ -46,13 +46,12 @@ type Row struct {
 
 // A contestant is one command that is run once per round.
 type contestant struct {
-	name     string
-	against  []string // rows that it is compared with
-	argv     []string
-	path     string // program, where argv[0] is another name
-	env      []string
-	wantCode int
-	times    []float64
+	name    string
+	against []string // rows that it is compared with
+	argv    []string
+	path    string // program, where argv[0] is another name
+	env     []string
+	times   []float64
 }
 
 func (c *contestant) once(ctx context.Context) error {
