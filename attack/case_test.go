@@ -1,0 +1,212 @@
+package attack
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bermhq/berm/api"
+)
+
+func TestCases(t *testing.T) {
+	all, err := Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := map[string]int{}
+	for _, c := range all {
+		if c.Waits != "" {
+			continue
+		}
+		n[c.Family]++
+		if c.Family == "caps" && len(c.Caps) == 0 {
+			t.Errorf("%s names no cap that must be recorded", c.ID)
+		}
+	}
+	for _, f := range Families {
+		if n[f] < 3 {
+			t.Errorf("family %s has %d cases", f, n[f])
+		}
+	}
+	some, err := Select(all, []string{"network", "caps-endless"})
+	if err != nil || len(some) < 4 || some[0].ID != "caps-endless" {
+		t.Errorf("selection: %d, %v", len(some), err)
+	}
+	if _, err := Select(all, []string{"caps", "nope"}); err == nil {
+		t.Error("a name that is none selects something")
+	}
+}
+
+const good = `id: one-case
+family: caps
+goal: take more
+contained: it gets none
+timeout: 3s
+memory: 64m
+ending: memory timeout
+caps: memory
+
+-- main.py --
+print("a")
+-- more.txt --
+-- not a file line
+`
+
+func TestParse(t *testing.T) {
+	c, err := parse([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.ID != "one-case" || c.Limits.MemoryBytes != 64<<20 || c.Limits.TimeoutSeconds != 3 || len(c.Endings) != 2 || len(c.Files) != 2 {
+		t.Errorf("got %+v", c)
+	}
+	if string(c.Files[1].Data) != "-- not a file line\n" {
+		t.Errorf("second file is %q", c.Files[1].Data)
+	}
+	for _, tt := range []struct{ name, old, new string }{
+		{"no id", "id: one-case\n", ""},
+		{"id with a path", "one-case", "../one"},
+		{"unknown family", "family: caps", "family: none"},
+		{"no goal", "goal: take more\n", ""},
+		{"empty value", "goal: take more", "goal:"},
+		{"no colon", "goal: take more", "goal take more"},
+		{"a key twice", "goal: take more\n", "goal: take more\ngoal: take most\n"},
+		{"unknown key", "goal:", "gaol: x\ngoal:"},
+		{"no such size", "memory: 64m", "memory: 64x"},
+		{"negative size", "memory: 64m", "memory: -1m"},
+		{"no such time", "timeout: 3s", "timeout: 3"},
+		{"too long a time", "timeout: 3s", "timeout: 3h"},
+		{"an ending that is no goal", "ending: memory", "ending: host-failure"},
+		{"alive only yes", "timeout: 3s", "alive: no"},
+		{"file with a path", "-- more.txt --", "-- ../more.txt --"},
+		{"file named as the prelude", "-- more.txt --", "-- prelude.py --"},
+		{"file twice", "-- more.txt --", "-- main.py --"},
+		{"nothing runs it", "-- main.py --", "-- main.c --"},
+		{"no program", "-- main.py --\nprint(\"a\")\n-- more.txt --\n-- not a file line\n", ""},
+		{"waits with a program", "timeout: 3s", "waits: egress"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := strings.Replace(good, tt.old, tt.new, 1)
+			if text == good {
+				t.Fatal("the change changes nothing")
+			}
+			if c, err := parse([]byte(text)); err == nil {
+				t.Errorf("parsed as %+v", c)
+			}
+		})
+	}
+	for _, junk := range []string{"", "\x00\xff", "-- main.py --", strings.Repeat("-- a.py --\n", 3), "id: x\n-- main.py --\n"} {
+		if _, err := parse([]byte(junk)); err == nil {
+			t.Errorf("%q parses", junk)
+		}
+	}
+}
+
+func TestSinkFindsWhatIsSplit(t *testing.T) {
+	text := strings.Repeat("x", 9000) + "secret-of-the-host" + strings.Repeat("y", 9000) + "began 77" + "z"
+	for _, chunk := range []int{1, 7, 4096, len(text)} {
+		s := newSink([]needle{{"the secret", "secret-of-the-host"}, {"another", "not there"}}, "began 77")
+		marks := 0
+		s.onMark = func(string) { marks++ }
+		for rest := []byte(text); len(rest) > 0; {
+			n := min(chunk, len(rest))
+			s.Write(bytes.Clone(rest[:n]))
+			rest = rest[n:]
+		}
+		if got := s.leaks("it"); len(got) != 1 || got[0] != "the secret is in it" || marks != 1 || s.bytes != int64(len(text)) {
+			t.Errorf("chunks of %d: %v, %d marks, %d bytes", chunk, got, marks, s.bytes)
+		}
+		if len(s.head) != sinkHead || len(s.tail) >= s.reach {
+			t.Errorf("it keeps %d and %d bytes", len(s.head), len(s.tail))
+		}
+	}
+}
+
+func TestScanArtifacts(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(p, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	needles := []needle{{"the secret", "s3cr3t"}}
+	put("sub/fine.txt", "plain", 0o644)
+	if n, wrong := scanArtifacts(needles, dir, nil); n != 1 || len(wrong) != 0 {
+		t.Errorf("%d, %v", n, wrong)
+	}
+	put("leak.txt", "a s3cr3t", 0o644)
+	put("suid", "x", 0o755|os.ModeSetuid)
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	trap := filepath.Join(dir, "trap")
+	if err := os.Symlink("/etc/passwd", trap); err != nil {
+		t.Fatal(err)
+	}
+	n, wrong := scanArtifacts(needles, dir, []string{trap})
+	if text := strings.Join(wrong, "|"); n != 3 || len(wrong) != 3 || !strings.Contains(text, "the secret") || !strings.Contains(text, "suid") || !strings.Contains(text, `"link"`) {
+		t.Errorf("%d, %v", n, wrong)
+	}
+}
+
+func TestPlantingLeavesNothing(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("GH_TOKEN", "mine")
+	own := filepath.Join(home, ".netrc")
+	if err := os.WriteFile(own, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := plant()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := setLure(p.word, &p.target)
+	if err != nil {
+		p.uproot()
+		t.Fatal(err)
+	}
+	if len(p.files) < 9 || len(p.touched()) > 0 || os.Getenv("BERM_CANARY") == "" || os.Getenv("GH_TOKEN") != "mine" {
+		t.Errorf("%d files, touched %v", len(p.files), p.touched())
+	}
+	values := map[string]bool{}
+	for _, n := range p.needles {
+		values[n.value] = true
+	}
+	if len(values) < len(p.files)+4 || strings.Contains(strings.Join(args(p), " "), p.needles[0].value) {
+		t.Error("values are not one per place, or are told to programs")
+	}
+	if err := os.WriteFile(p.files[0].path, []byte("altered"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.touched(); len(got) != 1 {
+		t.Errorf("an altered file goes unseen: %v", got)
+	}
+	l.close()
+	p.uproot()
+	os.Remove(p.files[0].path) // somebody else's now, so it was left
+	left, _ := filepath.Glob("/tmp/" + p.word + "*")
+	entries, _ := os.ReadDir(home)
+	if b, _ := os.ReadFile(own); len(entries) != 1 || string(b) != "mine" || os.Getenv("BERM_CANARY") != "" || len(left) > 0 {
+		t.Errorf("left: %v %v", entries, left)
+	}
+}
+
+func args(p *planting) []string { return p.holder.Args }
+
+func TestUntrueNeedsTheContract(t *testing.T) {
+	c := testCase(api.EndProcesses, nil)
+	if got := untrue(c, true, api.ExecResult{Ending: api.EndProcesses, ExitCode: 123}); len(got) != 0 {
+		t.Errorf("the contract's own code is called untrue: %v", got)
+	}
+}
