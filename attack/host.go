@@ -58,6 +58,10 @@ func look(stateDir string) view {
 // there, only what names the sandbox in question is a difference.
 var shared = []string{"cgroup", "mount", "socket"}
 
+// anybodys kinds change for reasons that cannot be told from outside: a change
+// is no proof, and no verdict can be given beside it.
+var anybodys = []string{"new module", "module is", "new device", "device is"}
+
 // compare lists what is in one view and not in the other, after the sandbox id
 // has ended; "" if there was none.
 func compare(before, after view, id string) (out []string) {
@@ -85,15 +89,25 @@ func compare(before, after view, id string) (out []string) {
 // settleTime is how long after its end a sandbox may still be seen.
 const settleTime = 2 * time.Second
 
-// settle looks until nothing differs from before, or until the time is up.
-func settle(stateDir string, before view, id string) []string {
+// settle looks until nothing differs from before, or until the time is up. left
+// is what the sandbox did not take with it, moved what may be anybody's.
+func settle(stateDir string, before view, id string) (left, moved []string) {
+	var diff []string
 	for end := time.Now().Add(settleTime); ; time.Sleep(20 * time.Millisecond) {
 		reapOrphans(before)
-		diff := compare(before, look(stateDir), id)
+		diff = compare(before, look(stateDir), id)
 		if len(diff) == 0 || time.Now().After(end) {
-			return diff
+			break
 		}
 	}
+	for _, d := range diff {
+		if slices.ContainsFunc(anybodys, func(k string) bool { return strings.HasPrefix(d, k) }) {
+			moved = append(moved, d)
+		} else {
+			left = append(left, d)
+		}
+	}
+	return left, moved
 }
 
 // stateFiles lists what is in the state directory beside the caches.

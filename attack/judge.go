@@ -30,6 +30,7 @@ type Observation struct {
 	Misplaced []string       // what is wrong with artifacts and where they lie
 	Denied    []string       // rules by which artifacts were refused
 	Left      []string       // differences of the host's view after the end
+	Moved     []string       // the same where it may be anybody's doing
 	Deaf      string         // why the sandbox no longer served; "" if it did
 
 	Looked  int      // host processes of the sandbox whose walls were seen
@@ -137,6 +138,9 @@ func doubts(c Case, o Observation) (out []string) {
 	}
 	if o.CanLook && o.Looked == 0 && len(out) == 0 {
 		out = append(out, "no process of the sandbox was seen on the host")
+	}
+	for _, m := range o.Moved {
+		out = append(out, m+", whoever did it")
 	}
 	if o.MemoryLost > o.MemorySlack {
 		out = append(out, fmt.Sprintf("the host has %d MiB less memory than before, whoever took it", o.MemoryLost>>20))

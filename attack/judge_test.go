@@ -71,6 +71,7 @@ func TestJudge(t *testing.T) {
 		{"no sandbox", exit, func(o *Observation) { *o = Observation{Failure: "create: no"} }, Inconclusive, "", "create: no"},
 		{"nothing was seen of it", exit, func(o *Observation) { o.Looked = 0 }, Inconclusive, "", "no process"},
 		{"nothing can be seen of it", exit, func(o *Observation) { o.Looked, o.CanLook = 0, false }, Contained, "", ""},
+		{"somebody loaded a module", exit, func(o *Observation) { o.Moved = []string{"new module: loop"} }, Inconclusive, "", "whoever did it"},
 		{"memory went somewhere", exit, func(o *Observation) { o.MemoryLost = 2 << 30 }, Inconclusive, "", "less memory"},
 		{"disk went somewhere", exit, func(o *Observation) { o.DiskLost = 2 << 30 }, Inconclusive, "", "less disk"},
 	} {

@@ -101,7 +101,7 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 	if err := s.Close(); err != nil && o.Failure == "" {
 		o.Failure = "close: " + err.Error()
 	}
-	o.Left = settle(r.stateDir, before, a.id)
+	o.Left, o.Moved = settle(r.stateDir, before, a.id)
 	if n := len(o.Left); n > 8 {
 		o.Left = append(o.Left[:8], fmt.Sprintf("and %d more differences", n-8))
 	}

@@ -44,7 +44,7 @@ func Leaks(stateDir string, groups *jail.Hierarchy) []Leak {
 	for _, dir := range groups.Named(groupName("")) {
 		id := strings.TrimPrefix(filepath.Base(dir), groupName(""))
 		known := slices.ContainsFunc(out, func(l Leak) bool { return l.ID == dir })
-		if idShape.MatchString(id) && !live[id] && !known && recordless(runs, id) {
+		if idShape.MatchString(id) && !live[id] && !known && abandoned(dir) {
 			out = append(out, Leak{"cgroup", dir, "unknown: no record in this state directory", age(dir)})
 		}
 	}
@@ -58,11 +58,12 @@ func Leaks(stateDir string, groups *jail.Hierarchy) []Leak {
 	return out[:min(len(out), maxLeaks)]
 }
 
-// recordless says whether a group may be called a leak: groups of another
-// state directory have their record there, and their processes live.
-func recordless(runs, id string) bool {
-	_, err := os.Stat(filepath.Join(runs, id))
-	return os.IsNotExist(err)
+// abandoned says whether a group without a record here is a leak. One with
+// processes is not: they die with their keeper, so they have one, with another
+// state directory. Nor is one that has only just been made.
+func abandoned(dir string) bool {
+	c := jail.Cgroup{Dirs: map[string]string{"": dir}}
+	return c.Empty() && age(dir) > 5
 }
 
 // liveIDs are the sandboxes whose keeper holds the lock of their record.
