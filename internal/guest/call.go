@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // A call is one stream: a request, data both ways, one reply.
@@ -19,6 +21,10 @@ type call struct {
 	cur     Chunk // handed to the reader, given back at its next read
 	giveUp  sync.Once
 	stopped bool // the guest wants no more data; the reader's own
+
+	began     time.Time
+	sightings int                  // the reader's own
+	seen      atomic.Pointer[Exit] // the latest
 }
 
 // open sends a request. The call stays open until its reply or cancel.
@@ -28,6 +34,7 @@ func (c *Client) open(ctx context.Context, method int, body []byte) (*call, erro
 		in:      NewInbox(c.opt.Window),
 		send:    NewWindow(HostWindow),
 		replied: make(chan struct{}),
+		began:   time.Now(),
 	}
 	o := Open{Method: method, Window: c.opt.Window, Body: body}
 	req := o.Append(nil)
@@ -83,6 +90,36 @@ func (ca *call) data(r *hostReader, kind byte, n int) error {
 		return err
 	}
 	ca.in.Put(ch)
+	return nil
+}
+
+// How many sightings one process may send: some at once, and then no faster
+// than this, which is twice what an agent sends.
+const (
+	sightingsAtOnce = 64
+	sightingsApart  = 50 * time.Millisecond
+	maxSighting     = 256 // bytes
+)
+
+// sighting takes what was seen of a running process. Only the latest is kept,
+// and a flood of them is cut, so they cost no more than they are worth.
+func (ca *call) sighting(r *hostReader, n int) error {
+	if ca.method != MethodStart || n > maxSighting {
+		return protocolError("sighting out of place")
+	}
+	if ca.sightings++; ca.sightings > sightingsAtOnce+int(time.Since(ca.began)/sightingsApart) {
+		return protocolError("more sightings than there is time for")
+	}
+	body, err := r.peek(n)
+	if err != nil {
+		return err
+	}
+	r.lo += n
+	e := new(Exit)
+	if !e.Decode(body) || !e.onlySeen() {
+		return protocolError("malformed sighting")
+	}
+	ca.seen.Store(e)
 	return nil
 }
 

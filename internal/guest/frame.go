@@ -36,6 +36,7 @@ const (
 	KindCancel   = 9  // to the guest: give up and reply
 	KindNote     = 10 // to the guest: signal or resize
 	KindStop     = 11 // to the host: send no more data
+	KindSeen     = 12 // to the host: what was seen of a running process so far
 
 	// KindAttach is no frame: FrameReader reports a marker with it.
 	KindAttach = 0xff

@@ -3,6 +3,7 @@ package guest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -105,6 +106,20 @@ func session(ctx context.Context, c *guest.Client) error {
 	if err != nil {
 		return err
 	}
+	q, err := c.Start(ctx, guest.Start{ID: "q", Args: []string{"forks", "9", "0.001"}, Pids: 9})
+	if err != nil {
+		return err
+	}
+	for {
+		if _, _, err := q.Read(ctx); err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+	}
+	if s := q.Seen(); len(s.Caps) != 1 || s.PidsPeak != 9 || s.Signal != 0 {
+		return fmt.Errorf("Seen = %+v", s)
+	}
 	for {
 		_, _, err := p.Read(ctx)
 		if err == io.EOF {
@@ -139,7 +154,7 @@ func TestCut(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, guest.ErrGone) {
+		if !errors.Is(err, guest.ErrGone) || errors.Is(err, io.EOF) {
 			t.Fatalf("cut after %d bytes: %v", n, err)
 		}
 		if n > 2000 {
@@ -188,12 +203,17 @@ func TestBusy(t *testing.T) {
 func FuzzClient(f *testing.F) {
 	f.Add([]byte{})
 	for stream := uint32(1); stream < 4; stream++ {
-		for kind := byte(1); kind < 13; kind++ {
+		for kind := byte(1); kind < 14; kind++ {
 			f.Add(guest.AppendFrame(nil, 1, stream, kind, []byte("\x08\x02\x12\x01x")))
 		}
 	}
 	e := guest.Exit{Code: 1, Caps: []string{"disk"}}
 	r := guest.Reply{Body: e.Append(nil)}
+	saw := guest.Exit{Caps: []string{"processes"}, PidsPeak: 128}
+	for stream := uint32(1); stream < 8; stream++ { // one of them is a process
+		f.Add(guest.AppendFrame(nil, 1, stream, guest.KindSeen, saw.Append(nil)))
+		f.Add(guest.AppendFrame(nil, 1, stream, guest.KindSeen, e.Append(nil)))
+	}
 	f.Add(guest.AppendFrame(guest.AppendFrame(nil, 1, 1, guest.KindData, []byte("out")), 1, 1, guest.KindReply, r.Append(nil)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		conn := testkit.Scripted(func(s *testkit.Script) {

@@ -252,6 +252,11 @@ func (e *Exit) Decode(b []byte) bool {
 	return !d.bad && e.valid()
 }
 
+// onlySeen says whether e may be told of a process that still runs.
+func (e *Exit) onlySeen() bool {
+	return e.NotStarted == "" && e.Errno == 0 && e.Code == 0 && e.Signal == 0 && e.EndedBy == "" && !e.Background
+}
+
 func (e *Exit) valid() bool {
 	for i, c := range e.Caps {
 		if c != CapMemory && c != CapProcesses && c != CapDisk {

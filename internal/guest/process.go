@@ -60,6 +60,20 @@ func (p *Process) Exit() Exit {
 	}
 }
 
+// Seen is the latest that the guest said of caps and peaks, and nothing else;
+// it may be asked for at any time, and also holds after the stream broke.
+func (p *Process) Seen() Exit {
+	e := p.Exit()
+	select {
+	case <-p.ca.replied:
+	default:
+		if s := p.ca.seen.Load(); s != nil {
+			e = *s
+		}
+	}
+	return Exit{Caps: e.Caps, PidsPeak: e.PidsPeak, MemoryPeak: e.MemoryPeak, DiskPeak: e.DiskPeak}
+}
+
 // Write sends to the standard input. It waits while the process does not read,
 // and fails with EPIPE once nothing will read it any more.
 func (p *Process) Write(b []byte) (int, error) {

@@ -109,6 +109,9 @@ func (c *Client) frame(r *hostReader) error {
 	if kind == KindData || kind == KindDataErr {
 		return ca.data(r, kind, n)
 	}
+	if kind == KindSeen {
+		return ca.sighting(r, n)
+	}
 	if n > MaxReply || n > 10 && kind != KindReply {
 		return protocolError("message too long")
 	}

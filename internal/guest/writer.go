@@ -90,8 +90,9 @@ func (c *Client) queue(ctx context.Context, f outFrame) error {
 	}
 }
 
-// goneError is a stream that broke under us.
+// goneError is a stream that broke under us. It does not wrap the cause: that
+// is often io.EOF, which would read as the end of a process or a file.
 type goneError struct{ cause error }
 
-func (e goneError) Error() string   { return ErrGone.Error() + ": " + e.cause.Error() }
-func (e goneError) Unwrap() []error { return []error{ErrGone, e.cause} }
+func (e goneError) Error() string { return ErrGone.Error() + ": " + e.cause.Error() }
+func (e goneError) Unwrap() error { return ErrGone }

@@ -32,8 +32,11 @@ func (x *execution) finish(readErr error, stop string) api.ExecResult {
 	var exit guest.Exit
 	if readErr == nil {
 		exit = x.p.Exit()
-		x.caps.add(exit.Caps...)
-		b.heard(exit)
+	}
+	if x.p != nil { // without an exit, what the guest said before it fell silent
+		seen := x.p.Seen()
+		x.caps.add(seen.Caps...)
+		b.heard(seen)
 	}
 	switch {
 	case stop != "":

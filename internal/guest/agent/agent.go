@@ -38,6 +38,9 @@ type Proc interface {
 	// after the process has, even if a descendant still holds it open.
 	Output(s guest.Stream) io.ReadCloser
 	Wait() guest.Exit // returns when the process itself has ended
+	// Seen brings caps and peaks as they grow, the latest only, until the
+	// process has ended. It never holds up whoever looks.
+	Seen() <-chan guest.Exit
 	Signal(sig int) error
 	Resize(rows, cols uint16) error
 }

@@ -33,7 +33,7 @@ type builtin func(io *stdio, args []string) guest.Exit
 //	yes [WORD]            floods stdout for ever
 //	put FILE WORDS        writes a file
 //	hog BYTES             acts as if it took memory: reaching the cap ends it
-//	forks N               acts as if it had N children: staying at the cap ends it
+//	forks N [SECONDS]     acts as if it had N children: staying at the cap ends it
 //	fill                  acts as if it filled the disk
 func command(name string) builtin {
 	switch name {
@@ -183,7 +183,11 @@ func forks(s *stdio, args []string) guest.Exit {
 	if c <= 0 || n < c {
 		return guest.Exit{PidsPeak: n + 1}
 	}
-	sleep(s, []string{"", "1"})
+	s.p.sights <- guest.Exit{Caps: []string{guest.CapProcesses}, PidsPeak: c}
+	if len(args) < 3 {
+		args = []string{"", "", "1"}
+	}
+	sleep(s, args[1:])
 	return guest.Exit{Signal: 9, EndedBy: guest.EndedProcesses, Caps: []string{guest.CapProcesses}, PidsPeak: c}
 }
 

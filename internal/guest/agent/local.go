@@ -49,7 +49,7 @@ func (l *Local) Start(s guest.Start) (Proc, error) {
 	if err != nil {
 		return nil, refusal{s.Args[0], err.(syscall.Errno)}
 	}
-	p := &localProc{l: l, s: s, over: make(chan struct{})}
+	p := &localProc{l: l, s: s, over: make(chan struct{}), sights: make(chan guest.Exit, 1)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,6 +125,7 @@ type localProc struct {
 	outR   [2]*io.PipeReader
 	outW   [2]*io.PipeWriter
 	over   chan struct{}
+	sights chan guest.Exit // the builtin's own
 
 	mu    sync.Mutex
 	early *guest.Exit // how it was ended from outside, if it was
@@ -133,6 +134,7 @@ type localProc struct {
 
 func (p *localProc) run(b builtin) {
 	e := b(&stdio{ctx: p.ctx, p: p, in: p.inR, out: p.outW[0], err: p.outW[1]}, p.s.Args)
+	close(p.sights)
 	p.inR.CloseWithError(syscall.EPIPE)
 	p.mu.Lock()
 	if p.early != nil {
@@ -190,6 +192,9 @@ func (p *localProc) Signal(sig int) error {
 }
 
 func (p *localProc) Resize(rows, cols uint16) error { return nil }
+
+// Seen brings what a builtin says was seen.
+func (p *localProc) Seen() <-chan guest.Exit { return p.sights }
 
 // Close ends every builtin.
 func (l *Local) Close() error {

@@ -38,6 +38,7 @@ func (c *call) start(s guest.Start, pending chan struct{}) guest.Exit {
 			}()
 		}
 	}
+	go c.report(p.Seen())
 	w := p.Stdin()
 	if w != nil {
 		go c.feed(w)
@@ -50,6 +51,14 @@ func (c *call) start(s guest.Start, pending chan struct{}) guest.Exit {
 	unwatch()
 	c.ended()
 	return e
+}
+
+// report tells the host what is seen while the process runs. If all of this
+// dies at once, it is what the host knows.
+func (c *call) report(seen <-chan guest.Exit) {
+	for e := range seen {
+		c.send(guest.KindSeen, e.Append(make([]byte, guest.HeaderSize, 128)))
+	}
 }
 
 // pump carries one output to the host until it ends. When nobody listens any

@@ -23,10 +23,14 @@ type process struct {
 	out   [2]*output // stdout, stderr
 	tty   int        // the master's descriptor, or -1
 	over  chan struct{}
+	// sights holds the latest sighting until the host can be told.
+	sights chan guest.Exit
 
 	// Below, l.mu.
 	gone   bool
 	seen   seen
+	told   guest.Exit // the last that went to sights
+	toldAt time.Time
 	ending string        // why it is being ended, if it is
 	slain  chan struct{} // then: closed when the rest of its exec is gone too
 	exit   guest.Exit
@@ -49,7 +53,7 @@ func (l *Linux) Start(s guest.Start) (Proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{l: l, s: s, tty: -1, over: make(chan struct{})}
+	p := &process{l: l, s: s, tty: -1, over: make(chan struct{}), sights: make(chan guest.Exit, 1)}
 	child, err := p.wire()
 	if err != nil {
 		p.closeAll()
@@ -273,6 +277,9 @@ func (p *process) Wait() guest.Exit {
 	return p.exit
 }
 
+// Seen brings what the watcher sees.
+func (p *process) Seen() <-chan guest.Exit { return p.sights }
+
 // Signal goes to the foreground group of the terminal, or to the session
 // leader's group.
 func (p *process) Signal(sig int) error {
@@ -319,7 +326,9 @@ func (p *process) ended(ws syscall.WaitStatus) {
 	if e.EndedBy == guest.EndedMemory || e.EndedBy == guest.EndedProcesses {
 		p.seen.touch(e.EndedBy)
 	}
-	e.Caps, e.PidsPeak, e.MemoryPeak, e.DiskPeak = p.seen.caps, p.seen.tasks, p.seen.memory, p.seen.disk
+	s := p.seen.exit()
+	e.Caps, e.PidsPeak, e.MemoryPeak, e.DiskPeak = s.Caps, s.PidsPeak, s.MemoryPeak, s.DiskPeak
+	close(p.sights)
 	p.l.watch.end(p.l)
 	e.Background = p.ending == "" && p.l.settle(p.ex, last)
 	p.exit = e

@@ -10,9 +10,10 @@ import (
 	"github.com/bermhq/berm/internal/guest"
 )
 
-// How often the watcher looks: when all is calm, when memory is half used, and
+// How often the watcher looks: soon after a start, when all is calm, when memory is half used, and
 // when at the present rate the cap is two looks away.
 const (
+	firstTick = 2 * time.Millisecond
 	calmTick  = 25 * time.Millisecond
 	busyTick  = 5 * time.Millisecond
 	closeTick = 2 * time.Millisecond
@@ -28,6 +29,7 @@ const stay = time.Second
 type watcher struct {
 	on        bool
 	stop      chan struct{}
+	began     time.Time     // the last start
 	atCap     time.Duration // the leaky measure
 	touched   time.Time     // when the task cap was last seen reached
 	memBefore int64
@@ -41,6 +43,11 @@ type seen struct {
 
 func (n *seen) look(s sample) {
 	n.tasks, n.memory, n.disk = max(n.tasks, s.tasks), max(n.memory, s.memory), max(n.disk, s.disk)
+}
+
+// exit is what was seen as an Exit tells it.
+func (n *seen) exit() guest.Exit {
+	return guest.Exit{Caps: slices.Clone(n.caps), PidsPeak: n.tasks, MemoryPeak: n.memory, DiskPeak: n.disk}
 }
 
 func (n *seen) touch(c string) {
@@ -81,9 +88,10 @@ func (l *Linux) sample() sample {
 // begin starts to watch, or goes on. l.mu is held.
 func (w *watcher) begin(l *Linux) {
 	if w.on {
+		w.began = time.Now()
 		return
 	}
-	*w = watcher{on: true, stop: make(chan struct{})}
+	*w = watcher{on: true, stop: make(chan struct{}), began: time.Now()}
 	go l.watching(w.stop)
 }
 
@@ -97,7 +105,7 @@ func (w *watcher) end(l *Linux) {
 
 func (l *Linux) watching(stop chan struct{}) {
 	last := time.Now()
-	tick := time.NewTimer(calmTick)
+	tick := time.NewTimer(firstTick)
 	defer tick.Stop()
 	for {
 		select {
@@ -114,9 +122,11 @@ func (l *Linux) watching(stop chan struct{}) {
 		now := time.Now()
 		for _, p := range l.running {
 			p.look(s)
+			p.tell(now)
 		}
 		next, why := l.watch.note(l, s, now.Sub(last))
 		last = now
+		next = min(next, max(firstTick, now.Sub(l.watch.began)))
 		var ex *exec
 		if why != "" {
 			ex = l.culprit(why)
@@ -177,6 +187,25 @@ func (p *process) look(s sample) {
 	if n := p.s.MemoryBytes; n > 0 && s.memory >= n-reserve(n) {
 		p.seen.touch(guest.CapMemory)
 	}
+}
+
+// tellEvery is how often peaks alone are worth a word to the host. A cap always
+// is: there are three.
+const tellEvery = 100 * time.Millisecond
+
+// tell leaves what was seen for the host, if it is news. l.mu is held.
+func (p *process) tell(now time.Time) {
+	e, t := p.seen.exit(), &p.told
+	peaks := e.PidsPeak > t.PidsPeak || e.MemoryPeak > t.MemoryPeak || e.DiskPeak > t.DiskPeak
+	if len(e.Caps) == len(t.Caps) && (!peaks || now.Sub(p.toldAt) < tellEvery) {
+		return
+	}
+	p.told, p.toldAt = e, now
+	select {
+	case <-p.sights: // older, and nobody heard it
+	default:
+	}
+	p.sights <- e // only here, so there is room
 }
 
 // reserve is how far below the memory cap an exec is ended: what grows while
