@@ -74,12 +74,16 @@ func limits(l api.Limits) jail.Limits {
 	return j
 }
 
+// numCPU is how many processors the guest sees. It is also how many gVisor's own
+// scheduler has, and never fewer than two: with one, each of its blocking calls
+// stalls the rest until a monitor notices, up to 10 ms later (a start took half
+// as long again). The cgroup's quota is what bounds the time.
 func numCPU(l api.Limits) int {
 	n := runtime.NumCPU()
 	if l.CPUs > 0 {
 		n = min(n, int(math.Ceil(l.CPUs)))
 	}
-	return max(n, 1)
+	return max(n, 2)
 }
 
 // Start launches a sandbox and returns when its guest agent has been started.

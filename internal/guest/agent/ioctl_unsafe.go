@@ -34,6 +34,14 @@ func setWinsize(fd int, rows, cols uint16) error {
 	return ioctl(fd, syscall.TIOCSWINSZ, unsafe.Pointer(&ws))
 }
 
+func getTermios(fd int, t *syscall.Termios) error {
+	return ioctl(fd, syscall.TCGETS, unsafe.Pointer(t))
+}
+
+func setTermios(fd int, t *syscall.Termios) error {
+	return ioctl(fd, syscall.TCSETS, unsafe.Pointer(t))
+}
+
 // foreground is the process group that a terminal's keys go to; 0 if unknown.
 func foreground(fd int) int {
 	var n int32

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -24,6 +25,7 @@ type output struct {
 	fd   int
 	last atomic.Bool // the grace is over
 	left int         // of what may be in it then
+	echo atomic.Bool // a key that sends a signal was typed, and is about to be echoed
 }
 
 func newOutput(fd int) *output {
@@ -49,6 +51,9 @@ func (o *output) Read(p []byte) (int, error) {
 			if n == 0 && err != nil {
 				err = io.EOF // a terminal without users says EIO
 			}
+			if o.echo.Load() {
+				n = o.tidy(p, n)
+			}
 			return n, err
 		}
 		o.last.Store(true)
@@ -62,6 +67,26 @@ func (o *output) Read(p []byte) (int, error) {
 	}
 	o.left -= n
 	return n, nil
+}
+
+// tidy replaces the echo of a keyboard's signal, a control byte and what erases
+// it, with what Linux shows: ^C.
+func (o *output) tidy(p []byte, n int) int {
+	for i, c := range p[:n] {
+		if c >= ' ' || c == '\b' {
+			continue
+		}
+		k := i + 1
+		for bytes.HasPrefix(p[k:n], []byte("\b \b")) {
+			k += 3
+		}
+		if k >= i+4 {
+			o.echo.Store(false)
+			p[i], p[i+1] = '^', c+'@'
+			return i + 2 + copy(p[i+2:n], p[k:n])
+		}
+	}
+	return n
 }
 
 func (o *output) Close() error { return o.f.Close() }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,7 +20,7 @@ type process struct {
 	pid   int
 	stdin *os.File
 	out   [2]*output // stdout, stderr
-	tty   int        // the master's descriptor, or -1
+	pts   int        // the terminal's number, or -1
 	over  chan struct{}
 	// sights holds the latest sighting until the host can be told.
 	sights chan guest.Exit
@@ -53,7 +52,7 @@ func (l *Linux) Start(s guest.Start) (Proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{l: l, s: s, tty: -1, over: make(chan struct{}), sights: make(chan guest.Exit, 1)}
+	p := &process{l: l, s: s, pts: -1, over: make(chan struct{}), sights: make(chan guest.Exit, 1)}
 	child, err := p.wire()
 	if err != nil {
 		p.closeAll()
@@ -202,21 +201,11 @@ func (p *process) wire() ([]uintptr, error) {
 }
 
 func (p *process) wireTTY() ([]uintptr, error) {
-	m, err := syscall.Open("/dev/ptmx", syscall.O_RDWR|syscall.O_NOCTTY|syscall.O_CLOEXEC, 0)
+	m, s, n, err := openTTY(p.s.UID, p.s.GID)
 	if err != nil {
 		return nil, err
 	}
-	p.tty = m
-	p.out[0] = newOutput(m)
-	n, err := unlockPTY(m)
-	if err != nil {
-		return nil, err
-	}
-	s, err := syscall.Open("/dev/pts/"+strconv.Itoa(n), syscall.O_RDWR|syscall.O_NOCTTY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	syscall.Fchown(s, int(p.s.UID), int(p.s.GID)) // so that /dev/tty and friends open; not every kernel can
+	p.pts, p.out[0] = n, newOutput(m)
 	if p.s.Rows|p.s.Cols != 0 {
 		setWinsize(m, p.s.Rows, p.s.Cols)
 	}
@@ -242,21 +231,12 @@ func (p *process) closeAll() {
 // Stdin is the pipe, or the terminal's keyboard.
 func (p *process) Stdin() io.WriteCloser {
 	switch {
-	case p.tty >= 0:
-		return keyboard{p.out[0].f}
+	case p.pts >= 0:
+		return &keyboard{p: p}
 	case p.stdin != nil:
 		return p.stdin
 	}
 	return nil
-}
-
-// A keyboard types the end of file when it is closed.
-type keyboard struct{ f *os.File }
-
-func (k keyboard) Write(b []byte) (int, error) { return k.f.Write(b) }
-func (k keyboard) Close() error {
-	_, err := k.f.Write([]byte{4})
-	return err
 }
 
 // Output is one of the outputs; a terminal has one.
@@ -289,22 +269,12 @@ func (p *process) Signal(sig int) error {
 		return syscall.ESRCH
 	}
 	group := p.pid
-	if p.tty >= 0 && sig != int(syscall.SIGKILL) {
-		if g := foreground(p.tty); g > 1 {
+	if sig != int(syscall.SIGKILL) {
+		if g := p.foreground(); g > 1 {
 			group = g
 		}
 	}
 	return syscall.Kill(-group, syscall.Signal(sig))
-}
-
-// Resize sets the size of the terminal.
-func (p *process) Resize(rows, cols uint16) error {
-	p.l.mu.Lock()
-	defer p.l.mu.Unlock()
-	if p.tty < 0 || p.gone {
-		return syscall.ENOTTY
-	}
-	return setWinsize(p.tty, rows, cols)
 }
 
 // ended records how the process ended. l.mu is held.
