@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/client"
 	"github.com/bermhq/berm/internal/cli"
 	"github.com/bermhq/berm/internal/daemon"
@@ -26,6 +27,7 @@ func main() {
 		Args:  os.Args[1:],
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Open:    open,
+		Rungs:   rungs,
 		Runtime: func(dir string) (string, error) { return daemon.RuntimeFile(dir, program("sandbox")) },
 		Version: version(),
 	}))
@@ -39,6 +41,20 @@ func part(run func([]string) error) int {
 		return 125
 	}
 	return 0
+}
+
+// rungs asks what this host offers; nil if it cannot be asked.
+func rungs(ctx context.Context) []api.Rung {
+	s, err := open(ctx, cli.OpenOptions{NoTemplate: true})
+	if err != nil {
+		return nil
+	}
+	defer s.Close()
+	d, err := s.Client.Doctor(ctx)
+	if err != nil {
+		return nil
+	}
+	return d.Rungs
 }
 
 // open starts a worker and a keeper for one command line and returns a client
