@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/image"
+	"github.com/bermhq/berm/internal/jail"
+)
+
+// packed is a program as `make build` packs it, or with a wrong sum.
+func packed(content, sum string) Program {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	io.WriteString(z, content)
+	z.Close()
+	if sum == "" {
+		h := sha256.Sum256([]byte(content))
+		sum = hex.EncodeToString(h[:])
+	}
+	return Program{Name: "prog", Files: fstest.MapFS{"prog.gz": {Data: b.Bytes()}, "prog.sha256": {Data: []byte(sum + "\n")}}}
+}
+
+func TestUnpack(t *testing.T) {
+	dir := t.TempDir()
+	p := packed("#!/bin/true\n", "")
+	var wg sync.WaitGroup
+	for range 8 { // whoever comes first; all get the whole file
+		wg.Go(func() {
+			path, err := unpack(dir, p)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if b, err := os.ReadFile(path); err != nil || string(b) != "#!/bin/true\n" {
+				t.Errorf("%q, %v", b, err)
+			}
+		})
+	}
+	wg.Wait()
+	path, err := unpack(dir, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fi, _ := os.Stat(path)
+	if fi.Mode().Perm() != 0o755 {
+		t.Errorf("mode %v", fi.Mode())
+	}
+	if ents, _ := os.ReadDir(filepath.Dir(path)); len(ents) != 1 {
+		t.Errorf("%d files beside the program", len(ents)-1)
+	}
+	old := path
+	if path, err = unpack(dir, packed("another", "")); err != nil || path == old {
+		t.Errorf("another program is at %s, %v", path, err)
+	}
+}
+
+func TestUnpackRefuses(t *testing.T) {
+	for name, p := range map[string]Program{
+		"wrong sum":    packed("x", strings.Repeat("0", 64)),
+		"no sum":       {Name: "prog", Files: fstest.MapFS{"prog.gz": {}}},
+		"not packed":   {Name: "prog", Files: fstest.MapFS{}},
+		"not gzip":     {Name: "prog", Files: fstest.MapFS{"prog.gz": {Data: []byte("junk")}, "prog.sha256": {Data: []byte(strings.Repeat("0", 64))}}},
+		"path for sum": packed("x", "../../../../../../../../../../../../../../../../../../../../../x/"),
+	} {
+		dir := t.TempDir()
+		if path, err := unpack(dir, p); err == nil {
+			t.Errorf("%s: unpacked to %s", name, path)
+		}
+		if files, _ := filepath.Glob(dir + "/runtimes/*/*"); len(files) > 0 {
+			t.Errorf("%s: left %v", name, files)
+		}
+	}
+	var ae *api.Error
+	if _, err := unpack(t.TempDir(), Program{Name: "prog", Files: fstest.MapFS{}}); !errors.As(err, &ae) || ae.Hint != "make build" {
+		t.Errorf("a berm without its programs says %v", err)
+	}
+}
+
+func TestAgentImage(t *testing.T) {
+	dir := t.TempDir()
+	store := image.Open(filepath.Join(dir, "templates"))
+	p := packed("agent", "")
+	first, err := agentImage(context.Background(), dir, store, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := agentImage(context.Background(), dir, store, p); err != nil || again != first {
+		t.Errorf("again: %s, %v", again, err)
+	}
+	// The note outlives the image: the image is made anew.
+	if err := os.Remove(store.Path(first)); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := agentImage(context.Background(), dir, store, p); err != nil || again != first {
+		t.Errorf("after the image went: %s, %v", again, err)
+	}
+	if _, err := os.Stat(store.Path(first)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStateDir(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("BERM_STATE", dir+"/from-env")
+	if got, err := StateDir(""); err != nil || got != dir+"/from-env" {
+		t.Errorf("%s, %v", got, err)
+	}
+	if got, err := StateDir(dir + "/flag"); err != nil || got != dir+"/flag" {
+		t.Errorf("%s, %v", got, err)
+	}
+	os.WriteFile(dir+"/file", nil, 0o644)
+	var ae *api.Error
+	if _, err := StateDir(dir + "/file/below"); !errors.As(err, &ae) || ae.Hint == "" {
+		t.Errorf("a file in the way: %v", err)
+	}
+}
+
+// Connections pass from one process to the other, and the end of one end is
+// the end of the other.
+func TestHandoff(t *testing.T) {
+	a, b, err := jail.Pair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, _ := jail.Conn(a)
+	cb, _ := jail.Conn(b)
+	ours, theirs := handoff{ca}, handoff{cb}
+	if err := ours.tell(setup{Agent: "x", Images: map[string]string{"host": "y"}}); err != nil {
+		t.Fatal(err)
+	}
+	var s setup
+	if err := theirs.hear(&s); err != nil || s.Agent != "x" || s.Images["host"] != "y" {
+		t.Fatalf("heard %+v, %v", s, err)
+	}
+	conn, err := ours.dial(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := theirs.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { io.Copy(peer, peer); peer.Close() }()
+	io.WriteString(conn, "hello")
+	conn.(*net.UnixConn).CloseWrite()
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	ours.Close()
+	if _, err := theirs.Accept(); err == nil {
+		t.Error("accepted from a caller that is gone")
+	}
+}
