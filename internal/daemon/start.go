@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -120,11 +121,29 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if img.Built {
+		dropOld(store, img)
+	}
 	l.Template = img.Template
 	if img.Template != image.Host {
 		l.Template = filepath.Base(img.Template)
 	}
 	return l, l.conns.tell(setup{Agent: agent, Images: map[string]string{l.Template: img.Name}})
+}
+
+// dropOld removes images that img replaces: of the same template with the same
+// options, from an earlier state of it. A sandbox that runs on one holds it
+// open; ten minutes are for one that is only just being started.
+func dropOld(store *image.Store, img image.Image) {
+	now, err := store.Manifest(img.Name)
+	if err != nil {
+		return
+	}
+	store.GC(func(name string) bool {
+		old, err := store.Manifest(name)
+		return err != nil || name == img.Name || old.Template != now.Template || time.Since(old.Created) < 10*time.Minute ||
+			!slices.Equal(old.Include, now.Include) || !slices.Equal(old.Exclude, now.Exclude)
+	})
 }
 
 func (l *Local) spawn(o Options, state, runtimeFile string) error {

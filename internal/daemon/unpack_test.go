@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -165,5 +167,49 @@ func TestHandoff(t *testing.T) {
 	ours.Close()
 	if _, err := theirs.Accept(); err == nil {
 		t.Error("accepted from a caller that is gone")
+	}
+}
+
+// A template that changed leaves no pile of its earlier states behind.
+func TestDropOld(t *testing.T) {
+	dir, tmpl, other := t.TempDir(), t.TempDir(), t.TempDir()
+	store := image.Open(dir)
+	build := func(from, content string) image.Image {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(from, "f"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		img, err := store.Resolve(context.Background(), from, image.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img
+	}
+	age := func(img image.Image) { // an hour
+		path := strings.TrimSuffix(img.Path, ".erofs") + ".json"
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, _ := store.Manifest(img.Name)
+		old := m.Created.Add(-time.Hour)
+		was, _ := json.Marshal(m.Created)
+		now, _ := json.Marshal(old)
+		os.WriteFile(path, bytes.Replace(b, was, now, 1), 0o600)
+	}
+	first, foreign := build(tmpl, "one"), build(other, "else")
+	age(first)
+	age(foreign)
+	young := build(tmpl, "two!")
+	last := build(tmpl, "three")
+	dropOld(store, last)
+	for _, c := range []struct {
+		name string
+		img  image.Image
+		kept bool
+	}{{"an earlier state", first, false}, {"another template", foreign, true}, {"a young one", young, true}, {"the present one", last, true}} {
+		if _, err := os.Stat(c.img.Path); (err == nil) != c.kept {
+			t.Errorf("%s: kept %v, want %v", c.name, err == nil, c.kept)
+		}
 	}
 }
