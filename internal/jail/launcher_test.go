@@ -149,6 +149,70 @@ func TestLauncher(t *testing.T) {
 	}
 }
 
+// The v2 way in, on a hierarchy that is mounted beside v1 with no controllers:
+// born inside by clone3, found there, ended by cgroup.kill, gone.
+func TestLauncherV2(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes cgroups")
+	}
+	if self, err := elf.Open("/proc/self/exe"); err != nil || dynamic(self) {
+		t.Skip("needs a static test binary (CGO_ENABLED=0): the empty root has no dynamic linker")
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := parseMounts(string(mounts))
+	i := slices.IndexFunc(all, func(m cgMount) bool { return m.v2 })
+	if i < 0 || writable(all[i].point) != nil {
+		t.Skip("needs a writable cgroup2 mount")
+	}
+	h := &Hierarchy{V2: true, parents: map[string]string{"": all[i].point}}
+	c, err := h.Create("berm-jail-test-v2", Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Remove(2 * time.Second)
+	l, err := NewLauncher(t.TempDir(), h, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	exe, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exe.Close()
+	lease, err := LeaseUID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	r, w, _ := os.Pipe()
+	p, err := l.Start(Child{Exe: exe, Args: []string{"jail-child"}, Files: []*os.File{w}, UID: lease.UID, Cgroup: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	var v view
+	if err := json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(v.Cgroup, "0::/berm-jail-test-v2") {
+		t.Errorf("born in %s", v.Cgroup)
+	}
+	if c.Empty() {
+		t.Error("the group is said to be empty")
+	}
+	c.Kill()
+	if st, err := p.Wait(); err != nil || st.Success() {
+		t.Errorf("after Kill: %v, %v", st, err)
+	}
+	if err := c.Remove(2 * time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
 func dynamic(f *elf.File) bool {
 	return slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
