@@ -7,6 +7,8 @@ need python3 python3
 
 scripts/build.sh
 export BERM_BIN=$repo/bin/berm BERM_STATE=${BERM_STATE:-$repo/.berm}
+ln -sfn sandbox build/runsc # under this name it is gVisor's own command line
+export BERM_TEST_RUNSC=$repo/build/runsc
 go build -trimpath -o build/gotest ./scripts/gotest
 tally=$repo/build/tally
 rm -f "$tally"
