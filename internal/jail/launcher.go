@@ -1,16 +1,12 @@
 package jail
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,31 +74,6 @@ func (l *Launcher) do(f func() error) error {
 	done := make(chan error, 1)
 	l.jobs <- func() { done <- f() }
 	return <-done
-}
-
-func emptyRoot(on string) error {
-	step := func(what string, err error) error {
-		if err != nil {
-			return fmt.Errorf("empty root: %s: %w", what, err)
-		}
-		return nil
-	}
-	if err := step("unshare", unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS)); err != nil {
-		return err
-	}
-	return errors.Join(
-		step("private mounts", unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")),
-		step("tmpfs", unix.Mount("berm", on, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=64k,nr_inodes=16,mode=755")),
-		step("mkdir", os.Mkdir(filepath.Join(on, "proc"), 0o555)),
-		step("mkdir", os.Mkdir(filepath.Join(on, "ctl"), 0o700)),
-		step("proc", unix.Mount("/proc", filepath.Join(on, "proc"), "", unix.MS_BIND, "")),
-		step("ctl", unix.Mount("berm-ctl", filepath.Join(on, "ctl"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=1m,mode=700")),
-		step("chdir", unix.Chdir(on)),
-		step("pivot", unix.PivotRoot(".", ".")),
-		step("detach", unix.Unmount(".", unix.MNT_DETACH)),
-		step("chdir /", unix.Chdir("/")),
-		step("read-only", unix.Mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")),
-	)
 }
 
 // Listen makes a listening unix socket that only this launcher can connect to:
@@ -252,133 +223,4 @@ func (l *Launcher) attr(uid int, cgroup *os.File) *syscall.SysProcAttr {
 		a.UseCgroupFD, a.CgroupFD = true, int(cgroup.Fd())
 	}
 	return a
-}
-
-// CoverProc lays an empty read-only file system over /proc in the mount
-// namespace of pid. It must come after the child has read what it needs there
-// and before any guest code runs.
-func CoverProc(pid int) error {
-	done := make(chan error)
-	spoilThread(func() {
-		done <- func() error {
-			if err := unix.Unshare(unix.CLONE_FS); err != nil {
-				return fmt.Errorf("cover /proc: %w", err)
-			}
-			fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return fmt.Errorf("cover /proc: %w", err)
-			}
-			defer unix.Close(fd)
-			if err := unix.Setns(fd, unix.CLONE_NEWNS); err != nil {
-				return fmt.Errorf("cover /proc: setns: %w", err)
-			}
-			err = unix.Mount("none", "/proc", "tmpfs",
-				unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=000")
-			if err != nil {
-				return fmt.Errorf("cover /proc: %w", err)
-			}
-			return nil
-		}()
-	})
-	return <-done
-}
-
-// spoilThread runs f on a thread that does nothing else and ends with f. The
-// process's first thread never ends, so f is kept off it.
-func spoilThread(f func()) {
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != os.Getpid() {
-			f() // never unlocked
-			return
-		}
-		taken := make(chan struct{})
-		go func() {
-			runtime.LockOSThread()
-			close(taken)
-			f()
-		}()
-		<-taken
-		runtime.UnlockOSThread()
-	}()
-}
-
-// roomFD is above every descriptor that a child moves its files to.
-const roomFD = 320
-
-// Room makes this process's table of descriptors large once, and so, by
-// inheritance, that of every child: a program with threads waits for an RCU
-// grace period whenever its table grows (11-15 ms measured), and gVisor moves
-// its files to 256 and up at each start. It costs nothing where the starter of
-// this process left a descriptor up there; see RoomFiles.
-func Room() error {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	_, err = unix.FcntlInt(null.Fd(), unix.F_DUPFD_CLOEXEC, roomFD) // stays open
-	return err
-}
-
-// RoomFiles pads the ExtraFiles of a process that will call Room.
-func RoomFiles(files []*os.File, last *os.File) []*os.File {
-	out := make([]*os.File, roomFD-3+1)
-	copy(out, files)
-	out[len(out)-1] = last
-	return out
-}
-
-// Pair makes a connected pair of unix sockets, close-on-exec.
-func Pair(kind int) (a, b *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(fds[0]), "pair-a"), os.NewFile(uintptr(fds[1]), "pair-b"), nil
-}
-
-// Conn turns a socket descriptor into a net.Conn and closes the file.
-func Conn(f *os.File) (*net.UnixConn, error) {
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		c.Close()
-		return nil, errors.New("not a unix socket")
-	}
-	return u, nil
-}
-
-// Scratch is an unlinked file in dir of at most the file system's size: what
-// backs a writable layer. It is gone when its last descriptor is.
-func Scratch(dir string) (*os.File, error) {
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC|unix.O_EXCL, 0o600)
-	if err == nil {
-		return os.NewFile(uintptr(fd), "scratch"), nil
-	}
-	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
-		return nil, &os.PathError{Op: "scratch file in", Path: dir, Err: err}
-	}
-	f, err := os.CreateTemp(dir, ".scratch-*")
-	if err != nil {
-		return nil, err
-	}
-	return f, os.Remove(f.Name())
-}
-
-// WaitByte reads the one byte that says that a child is up, or the end of the
-// file that says that it died.
-func WaitByte(f *os.File, timeout time.Duration) error {
-	if err := f.SetReadDeadline(time.Now().Add(timeout)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
-		return err
-	}
-	var b [1]byte
-	if n, err := f.Read(b[:]); n != 1 {
-		return fmt.Errorf("the sandbox process did not come up: %w", err)
-	}
-	return nil
 }

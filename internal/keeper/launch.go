@@ -1,0 +1,237 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bermhq/berm/internal/jail"
+)
+
+// launch makes a sandbox, undoing everything if a step fails. The files it
+// returns are for the engine: control, agent, upper.
+func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File, err error) {
+	var scratch []*os.File // closed on the way out in any case
+	defer func() {
+		closeAll(scratch)
+		if err != nil {
+			closeAll(out)
+			out = nil
+			if s.pid == 0 { // else wait does it
+				s.undo(k)
+				close(s.gone)
+			}
+		}
+	}()
+
+	if len(given) != 1 {
+		return nil, errors.New("launch: the specification is missing")
+	}
+	r := record{ID: q.ID, Keeper: os.Getpid(), Created: time.Now()}
+	if k.groups != nil {
+		r.Cgroup = k.groups.Plan(groupName(q.ID))
+	}
+	if s.claim, err = claimRun(k.runs(), r); err != nil {
+		return nil, fmt.Errorf("owner record: %w", err)
+	}
+	if k.groups != nil {
+		if s.group, err = k.groups.Create(groupName(q.ID), q.Limits); err != nil {
+			return nil, err
+		}
+	}
+	s.step("cgroup")
+	uid := 0
+	if !k.cfg.Rootless {
+		if s.lease, err = jail.LeaseUID(); err != nil {
+			return nil, err
+		}
+		uid = s.lease.UID
+	}
+
+	f, err := k.files(q, given[0], uid)
+	scratch = append(scratch, f.close...)
+	out = f.engine
+	if err != nil {
+		return out, err
+	}
+	s.upper = f.upper
+	if s.group != nil && q.Limits.MemoryBytes > 0 {
+		if s.unOOM, err = s.group.WatchOOM(func() { s.end(CauseMemory) }); err != nil {
+			s.unOOM = func() {}
+			return out, err
+		}
+	}
+	s.step("files")
+	proc, err := k.launcher.Start(jail.Child{
+		Exe: k.exe, Args: fill(q.Args, f.index), Files: f.child,
+		Env: []string{"RUNSC_START_TIME_NANOS=" + strconv.FormatInt(time.Now().UnixNano(), 10)},
+		UID: uid, Cgroup: s.group, NProc: q.NProc,
+	})
+	if err != nil {
+		return out, err
+	}
+	s.pid = proc.Pid
+	s.step("fork")
+	closeAll(f.close) // only the child has its ends now: a dead child is an end of file
+	scratch = nil
+	s.born(proc)
+	go s.wait(k)
+	if q.DeadlineMS > 0 {
+		s.timer = time.AfterFunc(time.Until(time.UnixMilli(q.DeadlineMS)), func() { s.end(CauseDeadline) })
+	}
+
+	err = jail.WaitByte(f.sync, bootTimeout)
+	f.sync.Close()
+	s.step("kernel")
+	if err == nil {
+		covered := make(chan error, 1)
+		go func() { covered <- jail.CoverProc(s.pid) }()
+		var control *os.File
+		control, err = k.launcher.Connect(q.ID)
+		if e := <-covered; err == nil {
+			err = e
+		}
+		if control != nil {
+			out = append([]*os.File{control}, out...)
+		}
+		s.step("cover")
+	}
+	if err != nil {
+		s.end(CauseStopped)
+		<-s.gone
+		return out, err
+	}
+	return out, nil
+}
+
+// admit checks what an engine asks for: names are names, limits can be kept.
+// From here on the sandbox is known, so that it can be ended while it still
+// comes up.
+func (k *Keeper) admit(q Launch) (*sandbox, error) {
+	if !idShape.MatchString(q.ID) {
+		return nil, fmt.Errorf("launch: %q is not a sandbox id", q.ID)
+	}
+	if len(q.Images) == 0 || len(q.Images) > 4 {
+		return nil, fmt.Errorf("launch: %d images; 1 to 4 can be", len(q.Images))
+	}
+	for _, i := range q.Images {
+		if !imageShape.MatchString(i) {
+			return nil, fmt.Errorf("launch: %q is not an image name", i)
+		}
+	}
+	if err := k.unenforceable(q.Limits); err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing || k.running[q.ID] != nil {
+		return nil, fmt.Errorf("launch: %s: already running, or the keeper is ending", q.ID)
+	}
+	s := &sandbox{id: q.ID, gone: make(chan struct{}), unOOM: func() {},
+		lap: time.Now(), parts: map[string]float64{}}
+	k.running[q.ID] = s
+	return s, nil
+}
+
+// launchFiles are the descriptors around one launch.
+type launchFiles struct {
+	index  map[string]int // placeholder -> descriptor number in the child
+	child  []*os.File
+	close  []*os.File // ours to close once the child is forked
+	engine []*os.File // agent, upper
+	upper  *os.File
+	sync   *os.File
+}
+
+func (k *Keeper) files(q Launch, spec *os.File, uid int) (f launchFiles, err error) {
+	f.index = map[string]int{}
+	give := func(name string, file *os.File) {
+		f.index[name] = 3 + len(f.child)
+		f.child = append(f.child, file)
+	}
+	own := func(file *os.File, err error) (*os.File, error) {
+		if err == nil {
+			f.close = append(f.close, file)
+		}
+		return file, err
+	}
+	give("spec", spec)
+	for i, name := range q.Images {
+		img, err := own(os.Open(filepath.Join(k.cfg.StateDir, "templates", name+".erofs")))
+		if err != nil {
+			return f, &Refusal{Code: "template.not-found", Message: fmt.Sprintf("image %s: %v", name, err), Hint: "berm template ls"}
+		}
+		give("image"+strconv.Itoa(i), img)
+	}
+	control, err := own(k.launcher.Listen(q.ID))
+	if err != nil {
+		return f, fmt.Errorf("control socket: %w", err)
+	}
+	give("control", control)
+	sr, sw, err := os.Pipe()
+	if err != nil {
+		return f, err
+	}
+	f.sync = sr
+	own(sw, nil)
+	give("sync", sw)
+	host, guest, err := jail.Pair(unix.SOCK_STREAM)
+	if err != nil {
+		return f, err
+	}
+	own(guest, nil)
+	give("agent", guest)
+	give("agent2", guest)
+	f.engine = append(f.engine, host)
+	if uid > 0 {
+		if err := guest.Chown(uid, uid); err != nil {
+			return f, err
+		}
+	}
+	null, err := own(os.OpenFile(os.DevNull, os.O_RDWR, 0))
+	if err != nil {
+		return f, err
+	}
+	give("null", null)
+	upper, err := own(jail.Scratch(k.cfg.StateDir))
+	if err != nil {
+		return f, err
+	}
+	give("upper", upper)
+	// A second descriptor of it, for the figures: fstat only.
+	fd, err := unix.FcntlInt(upper.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return f, err
+	}
+	f.upper = os.NewFile(uintptr(fd), "upper")
+	f.engine = append(f.engine, readOnly(upper))
+	return f, nil
+}
+
+// readOnly opens the same file again for reading.
+func readOnly(f *os.File) *os.File {
+	r, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+func fill(args []string, index map[string]int) []string {
+	var pairs []string
+	for name, fd := range index {
+		pairs = append(pairs, "{"+name+"}", strconv.Itoa(fd))
+	}
+	rep := strings.NewReplacer(pairs...)
+	out := make([]string, len(args))
+	for i, a := range args {
+		out[i] = rep.Replace(a)
+	}
+	return out
+}
