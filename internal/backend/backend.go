@@ -93,10 +93,10 @@ type Timed interface {
 	Timings() map[string]float64
 }
 
-// A Weakened Backend knows facts of the host that make it less than its
-// boundary class says.
+// A Weakened Backend knows facts of the host that make a sandbox with these
+// limits less than its boundary class and its caps say.
 type Weakened interface {
-	HostFacts(ctx context.Context) ([]string, error)
+	HostFacts(ctx context.Context, l api.Limits) ([]string, error)
 }
 
 // A Doctor is a Backend (or what it stands on) that explains the host's walls.

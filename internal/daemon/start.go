@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -67,13 +68,19 @@ func StateDir(dir string) (string, error) {
 	if dir == "" {
 		dir = DefaultStateDir()
 	}
+	fail := func(why string) error {
+		return &api.Error{Code: api.CodeHostFailure, Message: "state directory: " + why,
+			Hint: "berm --state DIR ..., with a directory that you can write"}
+	}
+	if dir == "" {
+		return "", fail("there is no default without HOME, and HOME is not set")
+	}
 	abs, err := filepath.Abs(dir)
-	if err == nil && dir != "" {
+	if err == nil {
 		err = os.MkdirAll(abs, 0o700)
 	}
-	if err != nil || dir == "" {
-		return "", &api.Error{Code: api.CodeHostFailure, Message: fmt.Sprintf("state directory %q: %v", dir, err),
-			Hint: "berm --state DIR, with a directory that you can write"}
+	if err != nil {
+		return "", fail(err.Error())
 	}
 	return abs, nil
 }
@@ -88,6 +95,16 @@ func RuntimeFile(stateDir string, p Program) (string, error) {
 	return unpack(state, p)
 }
 
+// unusable says what to do about an error that a state directory gave.
+func unusable(state string, err error) error {
+	var known *api.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &api.Error{Code: api.CodeHostFailure, Message: err.Error(),
+		Hint: "check space and permissions of " + state + ", or berm --state DIR ..."}
+}
+
 // Start prepares the state directory and starts the two processes. The caller
 // must call Close. Errors are *api.Error or plain host failures.
 func Start(ctx context.Context, o Options) (_ *Local, err error) {
@@ -97,7 +114,7 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	}
 	runtimeFile, err := unpack(state, o.Sandbox)
 	if err != nil {
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	l := &Local{}
 	defer func() {
@@ -115,7 +132,7 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	store := image.Open(filepath.Join(state, "templates"))
 	agent, err := agentImage(ctx, state, store, o.Agent)
 	if err != nil {
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	img, err := store.Resolve(ctx, o.Template, o.Image)
 	if err != nil {

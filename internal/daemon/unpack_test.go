@@ -126,6 +126,14 @@ func TestStateDir(t *testing.T) {
 	if got, err := StateDir(dir + "/flag"); err != nil || got != dir+"/flag" {
 		t.Errorf("%s, %v", got, err)
 	}
+	t.Setenv("BERM_STATE", "")
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_STATE_HOME", "")
+	if os.Geteuid() != 0 {
+		if _, err := StateDir(""); err == nil || !strings.Contains(err.Error(), "HOME is not set") {
+			t.Errorf("without HOME: %v", err)
+		}
+	}
 	os.WriteFile(dir+"/file", nil, 0o644)
 	var ae *api.Error
 	if _, err := StateDir(dir + "/file/below"); !errors.As(err, &ae) || ae.Hint == "" {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type Keeper struct {
 	groups   *jail.Hierarchy
 	missing  map[string]error
 	exe      *os.File
+	state    *os.File // the state directory, to ask its file system
 	conn     *net.UnixConn
 
 	sendMu sync.Mutex // one message at a time on conn
@@ -54,6 +56,9 @@ func Run(cfg Config, owner, engine *net.UnixConn) error {
 		return fmt.Errorf("runtime: %w", err)
 	}
 	k.exe = exe
+	if k.state, err = os.Open(cfg.StateDir); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
 	// The empty root is laid over the state directory, in a private namespace.
 	k.launcher, err = jail.NewLauncher(cfg.StateDir, k.groups, cfg.Rootless)
 	if err != nil {
@@ -164,6 +169,10 @@ func (k *Keeper) post(v reply, files ...*os.File) {
 // facts says what this host can do. probe tries it out and looks for leaks.
 func (k *Keeper) facts(probe bool) *Facts {
 	f := &Facts{Rootless: k.cfg.Rootless, CgroupV2: k.groups != nil && k.groups.V2, Missing: map[string]string{}}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(k.state.Fd()), &fs); err == nil {
+		f.StateFree = int64(fs.Bavail) * fs.Bsize
+	}
 	for c, err := range k.missing {
 		f.Missing[c] = err.Error()
 	}
@@ -183,6 +192,12 @@ func (k *Keeper) facts(probe bool) *Facts {
 	default:
 		lease.Release()
 	}
+	if scratch, err := jail.Scratch(k.cfg.StateDir); err != nil {
+		f.State = err.Error()
+	} else {
+		scratch.Close()
+	}
+	f.WayOut = k.wayOut()
 	f.Leaks = Leaks(k.cfg.StateDir, k.groups)
 	return f
 }
@@ -216,25 +231,53 @@ func (k *Keeper) shutdown() {
 	}
 }
 
+// A wanted is a cap that was asked for, the controller it stands on and its flag.
+type wanted struct{ ctrl, flag string }
+
+func (k *Keeper) asked(l jail.Limits) (out []wanted) {
+	if l.MemoryBytes > 0 {
+		out = append(out, wanted{"memory", "memory"})
+	}
+	if l.Tasks > 0 {
+		out = append(out, wanted{"pids", "pids"})
+	}
+	if l.CPUs > 0 {
+		out = append(out, wanted{"cpu", "cpus"})
+	}
+	return out
+}
+
 // unenforceable refuses a limit that this host cannot keep.
 func (k *Keeper) unenforceable(l jail.Limits) error {
-	for _, c := range []struct {
-		ctrl, flag string
-		asked      bool
-	}{
-		{"memory", "memory", l.MemoryBytes > 0},
-		{"pids", "pids", l.Tasks > 0},
-		{"cpu", "cpus", l.CPUs > 0},
-	} {
-		if err := k.missing[c.ctrl]; err != nil && c.asked {
+	for _, c := range k.asked(l) {
+		if err := k.missing[c.ctrl]; err != nil {
 			return &Refusal{
 				Code:    "limit.unenforceable",
 				Message: fmt.Sprintf("%s: this host cannot enforce the cap: %v", c.flag, err),
-				Hint:    "run as root, or in a cgroup of your own: systemd-run --user --scope -p Delegate=yes berm run ...; to accept that nothing enforces it: --" + c.flag + "=unlimited",
+				Hint:    k.wayOut() + "; to accept that nothing enforces it: " + k.giveUp(l),
 			}
 		}
 	}
 	return nil
+}
+
+// wayOut is how a user gets cgroups on this host.
+func (k *Keeper) wayOut() string {
+	if k.groups != nil && k.groups.V2 {
+		return "sudo berm ..., or in a cgroup of your own: systemd-run --user --scope -p Delegate=yes berm ..."
+	}
+	return "sudo berm ..." // v1 controllers are not handed to users
+}
+
+// giveUp names the flags of all the caps in l that this host cannot keep.
+func (k *Keeper) giveUp(l jail.Limits) string {
+	var out []string
+	for _, c := range k.asked(l) {
+		if k.missing[c.ctrl] != nil {
+			out = append(out, "--"+c.flag+"=unlimited")
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 // Harden is what a keeper does for itself first: no core dumps, as many

@@ -47,14 +47,19 @@ const (
 	CauseOwner     = "owner"
 )
 
-// Facts are what the keeper knows of this host.
+// Facts are what the keeper knows of this host. The second half is only there
+// when it was asked to try things out.
 type Facts struct {
-	Rootless bool              `json:"rootless"`
-	CgroupV2 bool              `json:"cgroup_v2"`
-	Missing  map[string]string `json:"missing,omitempty"`  // controller -> why it cannot be used
-	Groups   string            `json:"groups,omitempty"`   // why no group could be made, "" if one was
-	OwnUIDs  string            `json:"own_uids,omitempty"` // why sandboxes cannot have host uids of their own
-	Leaks    []Leak            `json:"leaks,omitempty"`
+	Rootless  bool              `json:"rootless"`
+	CgroupV2  bool              `json:"cgroup_v2"`
+	Missing   map[string]string `json:"missing,omitempty"` // controller -> why it cannot be used
+	StateFree int64             `json:"state_free"`        // bytes left where writable layers lie
+
+	Groups  string `json:"groups,omitempty"`   // why no group could be made, "" if one was
+	OwnUIDs string `json:"own_uids,omitempty"` // why sandboxes cannot have host uids of their own
+	State   string `json:"state,omitempty"`    // why the state directory cannot be written
+	WayOut  string `json:"way_out,omitempty"`  // how to get cgroups here
+	Leaks   []Leak `json:"leaks,omitempty"`
 }
 
 // Refusal is an error with a code of the api table and a way out.

@@ -62,7 +62,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox
 	}
 	weak := []string{}
 	if w, ok := be.(backend.Weakened); ok {
-		if weak, err = w.HostFacts(ctx); err != nil {
+		if weak, err = w.HostFacts(ctx, limits); err != nil {
 			return api.Sandbox{}, hostFailure("look at the host", err)
 		}
 	}

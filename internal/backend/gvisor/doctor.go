@@ -2,16 +2,16 @@ package gvisor
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/bermhq/berm/api"
 )
 
-const (
-	fixCgroup = "sudo berm ..., or in a cgroup of your own: systemd-run --user --scope -p Delegate=yes berm ..."
-	fixRoot   = "sudo berm ..."
-)
+const fixRoot = "sudo berm ..."
 
 // Walls says which walls this host can hold up, as tried and not as configured.
 func (b *Backend) Walls(ctx context.Context) ([]api.Wall, error) {
@@ -22,10 +22,10 @@ func (b *Backend) Walls(ctx context.Context) ([]api.Wall, error) {
 	holds := func(name, how string) api.Wall { return api.Wall{Name: name, Holds: true, Reason: how} }
 	cap := func(name, ctrl, flag, how string) api.Wall {
 		if why := f.Missing[ctrl]; why != "" {
-			return api.Wall{Name: name, Reason: why, Fix: fixCgroup + "; or accept it: --" + flag + "=unlimited"}
+			return api.Wall{Name: name, Reason: why, Fix: f.WayOut + "; or accept it: --" + flag + "=unlimited"}
 		}
 		if f.Groups != "" {
-			return api.Wall{Name: name, Reason: f.Groups, Fix: fixCgroup}
+			return api.Wall{Name: name, Reason: f.Groups, Fix: f.WayOut}
 		}
 		return holds(name, how)
 	}
@@ -37,6 +37,10 @@ func (b *Backend) Walls(ctx context.Context) ([]api.Wall, error) {
 	if f.OwnUIDs != "" {
 		own = api.Wall{Name: "own-uid", Reason: f.OwnUIDs, Fix: fixRoot}
 	}
+	disk := holds("disk", "one writable layer of fixed size in an unlinked file of the state directory")
+	if f.State != "" {
+		disk = api.Wall{Name: "disk", Reason: f.State, Fix: "berm --state DIR ..., with a directory that can be written"}
+	}
 	return []api.Wall{
 		holds("environment", "a new root per sandbox: a read-only image and an empty writable layer; no host path is in its mount namespace"),
 		holds("credentials", "nothing of the host's environment, files, agents or sockets goes in but what flags name"),
@@ -44,7 +48,7 @@ func (b *Backend) Walls(ctx context.Context) ([]api.Wall, error) {
 		cap("memory", "memory", "memory", "cgroup "+version+" memory limit from birth, gVisor's own memory included"),
 		cap("processes", "pids", "pids", "a limit inside, and a cgroup "+version+" task limit around all of it"),
 		cap("cpu", "cpu", "cpus", "cgroup "+version+" cpu quota"),
-		holds("disk", "one writable layer of fixed size in an unlinked file"),
+		disk,
 		holds("time", "the engine ends each exec; the keeper kills what outlives its deadline"),
 		holds("output", "bounded by the engine: middle dropped at the limit, ended at 64 times of it"),
 		own,
@@ -66,9 +70,9 @@ func (b *Backend) Leaks(ctx context.Context) ([]api.Leak, error) {
 	return out, nil
 }
 
-// HostFacts are the facts of this host that make the rung weaker than its name
-// says; every answer carries them.
-func (b *Backend) HostFacts(ctx context.Context) ([]string, error) {
+// HostFacts are the facts of this host that make a sandbox with these limits
+// weaker than its rung says; every answer carries them.
+func (b *Backend) HostFacts(ctx context.Context, l api.Limits) ([]string, error) {
 	f, err := b.keeper.Facts(ctx, false)
 	if err != nil {
 		return nil, err
@@ -76,6 +80,13 @@ func (b *Backend) HostFacts(ctx context.Context) ([]string, error) {
 	out := []string{}
 	if f.Rootless {
 		out = append(out, "rootless: sandboxes have the host uid of the user who called berm")
+	}
+	if len(f.Missing) > 0 {
+		names := slices.Sorted(maps.Keys(f.Missing))
+		out = append(out, "no cgroups for "+strings.Join(names, ", ")+": not capped as accepted, and not measured")
+	}
+	if l.DiskBytes > f.StateFree {
+		out = append(out, fmt.Sprintf("state directory: %d bytes are free, fewer than the disk cap: the guest may see a full disk before", f.StateFree))
 	}
 	for _, v := range []string{"mds", "l1tf", "meltdown"} {
 		s, err := os.ReadFile("/sys/devices/system/cpu/vulnerabilities/" + v)

@@ -19,9 +19,9 @@ const (
 	closeTick = 2 * time.Millisecond
 )
 
-// An exec may stay at its task cap for stay; between two looks that see it
-// there, time counts back at half speed, so that a bomb whose children come and
-// go is one all the same.
+// An exec may stay at its task cap for stay. It stays there as long as it is
+// seen at it every quarter of that time, so that a bomb whose children come and
+// go is one all the same; else time counts back at quarter speed.
 const stay = time.Second
 
 // A watcher samples the machine while anything runs. Its samples are of the
@@ -33,6 +33,8 @@ type watcher struct {
 	atCap     time.Duration // the leaky measure
 	touched   time.Time     // when the task cap was last seen reached
 	memBefore int64
+
+	diskBefore int64
 }
 
 // seen is what was seen while one process ran.
@@ -148,13 +150,13 @@ func (w *watcher) note(l *Linux, s sample, dt time.Duration) (next time.Duration
 		at := s.tasks >= pids
 		if at {
 			w.touched = time.Now()
-		} else if s.tasks >= pids-max(1, pids/16) && time.Since(w.touched) < stay/4 {
-			at = true
+		} else if time.Since(w.touched) < stay/4 {
+			at = true // a bomb whose children fail and come again
 		}
 		if at {
 			w.atCap += min(dt, 2*calmTick)
 		} else {
-			w.atCap = max(0, w.atCap-dt/2)
+			w.atCap = max(0, w.atCap-dt/4)
 		}
 		if w.atCap >= stay {
 			w.atCap = 0
@@ -172,6 +174,15 @@ func (w *watcher) note(l *Linux, s sample, dt time.Duration) (next time.Duration
 		}
 		w.memBefore = s.memory
 	}
+	// A disk that fills may be full for a moment only: look often while it does.
+	if grew := s.disk - w.diskBefore; grew > 0 && s.diskTotal > 0 {
+		if s.disk+2*grew >= s.diskTotal {
+			next = min(next, closeTick)
+		} else if s.disk > s.diskTotal/2 {
+			next = min(next, busyTick)
+		}
+	}
+	w.diskBefore = s.disk
 	return next, why
 }
 
