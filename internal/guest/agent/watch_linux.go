@@ -154,7 +154,7 @@ func (w *watcher) note(l *Linux, s sample, dt time.Duration) (next time.Duration
 			at = true // a bomb whose children fail and come again
 		}
 		if at {
-			w.atCap += min(dt, 2*calmTick)
+			w.atCap += min(dt, stay/4) // a bomb starves the watcher too; a pause does not count
 		} else {
 			w.atCap = max(0, w.atCap-dt/4)
 		}
