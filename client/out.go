@@ -35,30 +35,41 @@ type Files interface {
 	ReadFile(ctx context.Context, id, path string, max int64) (io.ReadCloser, error)
 }
 
+func isGlob(pattern string) bool { return strings.ContainsAny(pattern, "*?[\\") }
+
 // Extract brings regular files out of a sandbox. Nothing that the sandbox says
 // makes it write elsewhere than below the folders that outs name, or more than
-// limit bytes in all. What it refuses is in the Haul; an error is trouble with
-// this host or the connection.
+// limit bytes in all. What did not come, for whatever reason, is in the Haul;
+// the error is ctx's.
 func Extract(ctx context.Context, from Files, id string, outs []Out, limit int64) (Haul, error) {
-	h := &haul{ctx: ctx, from: from, id: id, left: limit}
+	h := &haul{ctx: ctx, from: from, id: id, budget: budget{left: limit}}
 	for _, o := range outs {
-		if err := h.bring(o); err != nil {
-			return h.Haul, fmt.Errorf("out %s: %w", o.Pattern, err)
+		err := h.bring(o)
+		if ctx.Err() != nil {
+			return h.Haul, context.Cause(ctx)
 		}
+		if err != nil {
+			h.deny(o.Pattern, refused(err))
+		}
+	}
+	if n := h.refused - maxDenied; n > 0 {
+		h.Denied = append(h.Denied, api.Denial{Kind: "artifact", Target: fmt.Sprintf("%d more", n), Rule: "out.more",
+			Reason: fmt.Sprintf("were refused too; only the first %d are listed", maxDenied)})
 	}
 	return h.Haul, nil
 }
 
 type haul struct {
 	Haul
-	ctx   context.Context
-	from  Files
-	id    string
-	left  int64
-	count int
+	ctx     context.Context
+	from    Files
+	id      string
+	budget  budget
+	count   int // files, brought or not
+	refused int
 }
 
-// bring handles one Out.
+// bring handles one Out. An error is about all of it, or all that was left.
 func (h *haul) bring(o Out) error {
 	pattern := o.Pattern
 	if !path.IsAbs(pattern) {
@@ -70,44 +81,59 @@ func (h *haul) bring(o Out) error {
 		return err
 	}
 	if len(list.Files) == 0 {
-		h.deny(o.Pattern, &Refusal{Rule: "out.missing", Reason: "nothing inside matches"})
-		return nil
+		return &Refusal{Rule: "out.missing", Reason: "nothing inside matches"}
 	}
-	glob := strings.ContainsAny(pattern, "*?[\\")
-	dir, base, name := place(o, pattern, glob, list)
-	t, err := OpenTarget(dir, &h.left)
+	dir, base, name := place(o, pattern, isGlob(pattern), list)
+	t, err := openTarget(dir, &h.budget)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
+	defer t.root.Close()
 
+	p := &plan{h: h, base: base, seen: map[string]bool{}, taken: map[string]bool{}}
+	below := map[string]bool{} // folders that were listed
 	for _, f := range list.Files {
 		if f.Kind != "dir" {
-			if err := h.one(t, f, base, name); err != nil {
-				return err
-			}
+			p.add(f, name)
 			continue
 		}
-		below, err := h.from.List(h.ctx, h.id, f.Path)
+		if within(below, f.Path) {
+			continue
+		}
+		below[f.Path] = true
+		l, err := h.from.List(h.ctx, h.id, f.Path)
 		if err != nil {
-			return err
+			p.fail(f, err)
+			continue
 		}
-		for _, f := range below.Files {
-			if f.Kind == "dir" {
-				continue
-			}
-			if err := h.one(t, f, base, ""); err != nil {
-				return err
+		for _, f := range l.Files {
+			if f.Kind != "dir" {
+				p.add(f, "")
 			}
 		}
-		if below.More {
-			h.deny(f.Path, &Refusal{Rule: "out.count", Reason: "holds more files than can be listed"})
+		if l.More {
+			h.deny(f.Path, tooMany(len(l.Files)))
 		}
 	}
 	if list.More {
-		h.deny(o.Pattern, &Refusal{Rule: "out.count", Reason: "matches more files than can be listed"})
+		h.deny(o.Pattern, tooMany(len(list.Files)))
 	}
-	return nil
+	return p.fetch(t)
+}
+
+func tooMany(n int) *Refusal {
+	return &Refusal{Rule: "out.count", Reason: fmt.Sprintf("holds more than %d entries, which is all that one run brings out", n), Fix: "pack them into one archive inside, and bring that out"}
+}
+
+// within says whether p is below one of the folders.
+func within(folders map[string]bool, p string) bool {
+	for len(p) > 1 {
+		p = path.Dir(p)
+		if folders[p] {
+			return true
+		}
+	}
+	return false
 }
 
 // place decides the local folder, the inside folder that it stands for, and,
@@ -140,68 +166,41 @@ func staticDir(pattern string) string {
 	return path.Dir(pattern)
 }
 
-// one brings one entry out. Only trouble with this host is an error.
-func (h *haul) one(t *Target, f api.FileInfo, base, name string) error {
-	refuse := func(err error) error {
-		var r *Refusal
-		var ae *api.Error
-		switch {
-		case errors.As(err, &r):
-			h.deny(f.Path, r)
-		case errors.As(err, &ae) && ae.Code != api.CodeSandboxEnded && ae.Code != api.CodeHostFailure:
-			h.deny(f.Path, &Refusal{Rule: "out." + strings.TrimPrefix(ae.Code, "file."), Reason: ae.Message, Fix: ae.Hint})
-		default:
-			return err
-		}
-		return nil
-	}
-	if h.count++; h.count > MaxArtifacts {
-		if h.count == MaxArtifacts+1 {
-			h.deny(f.Path, &Refusal{Rule: "out.count", Reason: fmt.Sprintf("more than %d files", MaxArtifacts)})
-		}
-		return nil
-	}
-	switch f.Kind {
-	case "file":
-	case "symlink":
-		return refuse(&Refusal{Rule: "out.symlink", Reason: "is a symlink, and none is followed", Fix: "name the file it points to"})
-	default:
-		return refuse(&Refusal{Rule: "out.special", Reason: "is not a regular file"})
-	}
-	local, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(base, "/")+"/")
-	if !ok {
-		return refuse(&Refusal{Rule: "out.path", Reason: "is outside of what was asked for"})
-	}
-	if name != "" {
-		local = name
-	}
-	if err := SafePath(local); err != nil {
-		return refuse(err)
-	}
-	if f.Size > h.left {
-		return refuse(&Refusal{Rule: "out.limit", Reason: fmt.Sprintf("has %d bytes, %d may still come out", f.Size, h.left), Fix: "berm run --out-limit SIZE"})
-	}
-	r, err := h.from.ReadFile(h.ctx, h.id, f.Path, h.left)
-	if err != nil {
-		return refuse(err)
-	}
-	defer r.Close()
-	a, err := t.Write(local, f.Mode, r)
-	if err != nil {
-		return refuse(err)
-	}
-	a.Path = f.Path
-	h.Artifacts = append(h.Artifacts, a)
-	return nil
-}
-
-// maxDenied bounds what is said about refused files.
+// maxDenied bounds what is said about refused files one by one.
 const maxDenied = 100
 
 func (h *haul) deny(target string, r *Refusal) {
-	if len(h.Denied) < maxDenied {
+	if h.refused++; h.refused <= maxDenied {
 		h.Denied = append(h.Denied, api.Denial{Kind: "artifact", Target: target, Rule: r.Rule, Reason: r.Reason, Fix: r.Fix})
 	}
+}
+
+// refused is an error as a Refusal.
+func refused(err error) *Refusal {
+	var r *Refusal
+	var ae *api.Error
+	switch {
+	case errors.As(err, &r):
+		return r
+	case errors.As(err, &ae) && ae.Code == api.CodeSandboxEnded:
+		return &Refusal{Rule: "out.ended", Reason: "the sandbox had already ended, and its files with it"}
+	case errors.As(err, &ae):
+		return &Refusal{Rule: "out." + strings.TrimPrefix(ae.Code, "file."), Reason: ae.Message, Fix: ae.Hint}
+	}
+	return &Refusal{Rule: "out.ended", Reason: err.Error()}
+}
+
+// final says that after this error nothing more can come out.
+func final(err error) bool {
+	var r *Refusal
+	var ae *api.Error
+	switch {
+	case err == nil, errors.As(err, &r):
+		return false
+	case errors.As(err, &ae):
+		return ae.Code == api.CodeSandboxEnded || ae.Code == api.CodeHostFailure
+	}
+	return true
 }
 
 func notFound(err error) bool {

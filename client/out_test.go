@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/bermhq/berm/api"
@@ -16,6 +18,8 @@ type inside struct {
 	files map[string]string
 	list  []api.FileInfo
 	swap  func() // called while a file is being read
+
+	readErr error
 }
 
 func (s inside) Glob(context.Context, string, string) (api.FileList, error) {
@@ -29,6 +33,9 @@ func (s inside) List(context.Context, string, string) (api.FileList, error) {
 func (s inside) ReadFile(_ context.Context, _, path string, _ int64) (io.ReadCloser, error) {
 	if s.swap != nil {
 		s.swap()
+	}
+	if s.readErr != nil {
+		return nil, s.readErr
 	}
 	return io.NopCloser(strings.NewReader(s.files[path])), nil
 }
@@ -123,21 +130,101 @@ func TestExtractSwappedSymlink(t *testing.T) {
 
 func TestExtractCollisionAndBudget(t *testing.T) {
 	target := t.TempDir()
+	sized := func(path string, n int64) api.FileInfo { f := file(path); f.Size = n; return f }
 	src := inside{
 		files: map[string]string{"/workspace/a": "12345", "/workspace/b": "123456"},
-		list:  []api.FileInfo{file("/workspace/a"), file("/workspace/a"), file("/workspace/b")},
+		list:  []api.FileInfo{sized("/workspace/a", 5), sized("/workspace/a", 5), sized("/workspace/b", 6)},
 	}
 	h, err := Extract(t.Context(), src, "s", []Out{{"*", target}}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(h.Artifacts) != 1 || len(h.Denied) != 2 || h.Denied[0].Rule != "out.collision" || h.Denied[1].Rule != "out.limit" {
+	if len(h.Artifacts) != 1 || len(h.Denied) != 1 || h.Denied[0].Rule != "out.limit" {
 		t.Errorf("haul = %+v", h)
+	}
+	if h, _ := Extract(t.Context(), src, "s", []Out{{"a", t.TempDir() + "/n"}}, 100); len(h.Denied) != 1 || h.Denied[0].Rule != "out.collision" {
+		t.Errorf("two files under one name: %+v", h)
 	}
 	if h.Artifacts[0].SHA256 != "5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5" {
 		t.Errorf("sha256 = %s", h.Artifacts[0].SHA256)
 	}
 	if e, _ := os.ReadDir(target); len(e) != 1 {
+		t.Errorf("left behind: %v", e)
+	}
+}
+
+// Nothing that did not come is passed over in silence.
+func TestExtractSaysWhatDidNotCome(t *testing.T) {
+	var links []api.FileInfo
+	for i := range maxDenied + 61 {
+		links = append(links, api.FileInfo{Path: fmt.Sprintf("/workspace/l%d", i), Kind: "symlink"})
+	}
+	h, err := Extract(t.Context(), inside{list: links}, "s", []Out{{"*", t.TempDir()}}, 10)
+	if err != nil || len(h.Denied) != maxDenied+1 || h.Denied[maxDenied].Target != "61 more" || h.Denied[maxDenied].Rule != "out.more" {
+		t.Errorf("%d denied, last %+v, %v", len(h.Denied), h.Denied[len(h.Denied)-1], err)
+	}
+	for _, tt := range []struct {
+		name  string
+		err   error
+		local string
+		rule  string
+		says  string
+	}{
+		{"ended", &api.Error{Code: api.CodeSandboxEnded, Message: "sandbox s0 is ended"}, "", "out.ended", "had already ended"},
+		{"broken", io.ErrUnexpectedEOF, "", "out.ended", "unexpected EOF"},
+		{"one file", &api.Error{Code: api.CodeFileTooLarge, Message: "grew"}, "", "out.too-large", "grew"},
+		{"folder gone", nil, "/proc/nowhere/x", "out.host", `"/proc/nowhere`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.local == "" {
+				tt.local = t.TempDir() + "/"
+			}
+			src := inside{list: []api.FileInfo{file("/workspace/a")}, readErr: tt.err}
+			h, err := Extract(t.Context(), src, "s", []Out{{"a", tt.local}, {"a", tt.local}}, 10)
+			if err != nil || len(h.Denied) != 2 || h.Denied[0].Rule != tt.rule || !strings.Contains(h.Denied[0].Reason, tt.says) || strings.Contains(h.Denied[0].Reason, ".berm-") {
+				t.Errorf("%+v, %v", h.Denied, err)
+			}
+		})
+	}
+}
+
+func TestExtractMany(t *testing.T) {
+	src := inside{files: map[string]string{}}
+	for i := range 500 {
+		f := file(fmt.Sprintf("/workspace/d%d/f%d", i%7, i))
+		src.files[f.Path] = "hello"
+		src.list = append(src.list, f)
+	}
+	h, err := Extract(t.Context(), src, "s", []Out{{"*", t.TempDir()}}, 2500)
+	if err != nil || len(h.Artifacts) != 500 || len(h.Denied) != 0 {
+		t.Fatalf("%d artifacts, %+v, %v", len(h.Artifacts), h.Denied, err)
+	}
+	for i, a := range h.Artifacts {
+		if a.Path != src.list[i].Path {
+			t.Fatalf("artifact %d is %s", i, a.Path)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	os.WriteFile(dir+"/plain", nil, 0o644)
+	os.Symlink("nowhere", dir+"/dangling")
+	for _, tt := range []struct {
+		out  Out
+		says string // "" means allowed
+	}{
+		{Out{"a", ""}, ""}, {Out{"a", dir + "/new/deep/b"}, ""}, {Out{"*", dir + "/new"}, ""}, {Out{"a", dir + "/plain"}, ""},
+		{Out{"[", dir}, "is not a glob"}, {Out{"a[", dir}, "is not a glob"}, {Out{"../*", dir}, "has a .. in it"},
+		{Out{"a", dir + "/plain/b"}, "cannot be written"}, {Out{"*", dir + "/plain"}, "is not a folder"},
+		{Out{"a", "/proc/foo"}, "cannot be written"}, {Out{"*", dir + "/dangling"}, "symlink to nowhere"},
+	} {
+		err := tt.out.Check()
+		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%+v: %v", tt.out, err)
+		}
+	}
+	if e, _ := os.ReadDir(dir); len(e) != 2 {
 		t.Errorf("left behind: %v", e)
 	}
 }
@@ -161,7 +248,10 @@ func FuzzExtract(f *testing.F) {
 			files: map[string]string{path: content},
 			list:  []api.FileInfo{{Path: path, Kind: kind, Mode: mode}, file("/workspace/link/victim"), file(path)},
 		}
+		var once sync.Mutex
 		src.swap = func() {
+			once.Lock()
+			defer once.Unlock()
 			if SafePath(swap) == nil && !strings.Contains(swap, "/") {
 				os.RemoveAll(filepath.Join(target, swap))
 				os.Symlink(outside, filepath.Join(target, swap))

@@ -26,39 +26,50 @@ const (
 
 // A Refusal says why a file from inside was not written. Rule is stable.
 type Refusal struct {
-	Rule   string // "out.path", "out.symlink", "out.special", "out.collision", "out.limit", "out.count"
+	Rule   string // "out.path", "out.symlink", "out.special", "out.collision", "out.limit", "out.count", "out.host", "out.ended"
 	Reason string
 	Fix    string
 }
 
 func (r *Refusal) Error() string { return r.Reason }
 
-// A Target is a folder on this host into which files from inside are written.
+// A target is a folder on this host into which files from inside are written.
 // Their names, modes and bytes are hostile: nothing is made outside the
 // folder, no symlink below it is followed (one that is swapped in while a file
 // is written included), and only regular files and directories are made.
-type Target struct {
-	dir  string
-	root *os.Root
-	left *int64 // bytes that may still come, shared by all targets of a run
-	seen map[string]bool
+type target struct {
+	dir    string
+	root   *os.Root
+	budget *budget // bytes that may still come, shared by all targets of a run
 }
 
-// OpenTarget opens dir, made if it is missing. It writes at most *left bytes,
-// and counts *left down.
-func OpenTarget(dir string, left *int64) (*Target, error) {
+// openTarget opens dir, made if it is missing. It writes at most as many bytes
+// as are left in b.
+func openTarget(dir string, b *budget) (*target, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+		return nil, unwritable(dir, err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, err
+		return nil, unwritable(dir, err)
 	}
-	return &Target{dir: dir, root: root, left: left, seen: map[string]bool{}}, nil
+	return &target{dir: dir, root: root, budget: b}, nil
 }
 
-// Close releases the folder.
-func (t *Target) Close() error { return t.root.Close() }
+func tmpName() string { return ".berm-" + rand.Text() }
+
+// unwritable is a Refusal for what this host did not let happen at name.
+func unwritable(name string, err error) *Refusal {
+	var pe *fs.PathError
+	var le *os.LinkError
+	switch { // the name in these may be one that nobody knows
+	case errors.As(err, &pe):
+		err = pe.Err
+	case errors.As(err, &le):
+		err = le.Err
+	}
+	return &Refusal{Rule: "out.host", Reason: fmt.Sprintf("%q cannot be written on this host: %v", name, err), Fix: "name a folder that can be written, as in --out PATH:LOCAL"}
+}
 
 // SafePath says why a relative slash path may not be made locally, or nil.
 func SafePath(p string) error {
@@ -92,65 +103,79 @@ func SafePath(p string) error {
 	return nil
 }
 
-// Write makes one regular file at a relative slash path. An existing regular
-// file is replaced when the new one is whole; anything else that is already
-// there is a refusal.
-func (t *Target) Write(local string, mode uint32, r io.Reader) (api.Artifact, error) {
+// write makes one regular file at a relative slash path, of which reserved
+// bytes are already taken from the budget. An existing regular file is replaced
+// when the new one is whole; anything else that is already there is a refusal.
+// It is safe for concurrent use.
+func (t *target) write(local string, mode uint32, r io.Reader, reserved int64) (a api.Artifact, err error) {
+	m := &metered{r: r, b: t.budget, taken: reserved}
+	defer func() { m.settle(err == nil) }()
 	if err := SafePath(local); err != nil {
-		return api.Artifact{}, err
-	}
-	if t.seen[local] {
-		return api.Artifact{}, &Refusal{Rule: "out.collision", Reason: fmt.Sprintf("%q was already brought out", local)}
+		return a, err
 	}
 	parent, name := path.Split(local)
+	full := path.Join(t.dir, local)
 	dir, err := t.descend(parent)
 	if err != nil {
-		return api.Artifact{}, err
+		return a, trouble(full, err)
 	}
 	if dir != t.root {
 		defer dir.Close()
 	}
 	if fi, err := dir.Lstat(name); err == nil && !fi.Mode().IsRegular() {
-		return api.Artifact{}, occupied(local, fi)
+		return a, occupied(local, fi)
 	}
 
-	tmp := ".berm-" + rand.Text()
+	tmp := tmpName()
 	f, err := dir.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return api.Artifact{}, err
+		return a, unwritable(full, err)
 	}
-	defer dir.Remove(tmp) // after the rename there is none
+	renamed := false
+	defer func() {
+		if !renamed {
+			dir.Remove(tmp)
+		}
+	}()
 	defer f.Close()
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(r, *t.left+1))
-	if n > *t.left || errors.Is(err, errMore) {
-		return api.Artifact{}, &Refusal{Rule: "out.limit", Reason: fmt.Sprintf("%q is larger than what may still come out", local), Fix: "berm run --out-limit SIZE"}
-	}
-	if err != nil {
-		return api.Artifact{}, err
+	n, err := io.Copy(io.MultiWriter(f, h), m)
+	var pe *fs.PathError
+	switch {
+	case errors.Is(err, errMore):
+		return a, &Refusal{Rule: "out.limit", Reason: fmt.Sprintf("%q is larger than what may still come out", local), Fix: "berm run --out-limit SIZE"}
+	case errors.As(err, &pe):
+		return a, unwritable(full, err)
+	case err != nil:
+		return a, &Refusal{Rule: "out.ended", Reason: "broke off while it was read: " + err.Error()}
 	}
 	perm := os.FileMode(0o644)
 	if mode&0o111 != 0 {
 		perm = 0o755
 	}
-	if err := f.Chmod(perm); err != nil {
-		return api.Artifact{}, err
+	if err = errors.Join(f.Chmod(perm), f.Close()); err != nil {
+		return a, unwritable(full, err)
 	}
-	if err := f.Close(); err != nil {
-		return api.Artifact{}, err
+	if err = dir.Rename(tmp, name); err != nil {
+		return a, unwritable(full, err)
 	}
-	if err := dir.Rename(tmp, name); err != nil {
-		return api.Artifact{}, err
+	renamed = true
+	return api.Artifact{Local: full, Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+}
+
+// trouble is err if it is a Refusal, else one for trouble at name.
+func trouble(name string, err error) error {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return err
 	}
-	*t.left -= n
-	t.seen[local] = true
-	return api.Artifact{Local: path.Join(t.dir, local), Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+	return unwritable(name, err)
 }
 
 // descend opens the directory at a relative path, one part at a time, and makes
 // what is missing. What was a directory when it was looked at must be the very
 // one that was opened, so a symlink is never followed, not even inside.
-func (t *Target) descend(parent string) (*os.Root, error) {
+func (t *target) descend(parent string) (*os.Root, error) {
 	cur := t.root
 	for n := range strings.SplitSeq(strings.TrimSuffix(parent, "/"), "/") {
 		if n == "" {
