@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/bermhq/berm/api"
 )
@@ -19,14 +20,15 @@ type copyIn struct {
 	local string
 	dest  string // inside, absolute and clean
 	data  []byte // instead of local
-	mode  int64  // of data
+	mode  int64  // of data, whose time is now
 }
 
 // parseIn reads LOCAL[:PATH]. A PATH that ends in a slash is a folder to copy
-// into; without PATH the name stays and goes below /workspace.
+// into; without PATH the name stays and goes below /workspace. If all of s is
+// the name of something here, that is meant, colons and all.
 func parseIn(s string) (copyIn, error) {
 	local, dest, has := s, "", false
-	if i := strings.LastIndexByte(s, ':'); i >= 0 {
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && !exists(s) {
 		local, dest, has = s[:i], s[i+1:], true
 	}
 	if local == "" || has && dest == "" {
@@ -82,7 +84,7 @@ type tarWriter struct {
 
 func (w *tarWriter) add(c copyIn) error {
 	if c.data != nil || c.local == "" {
-		return w.file(c.dest, c.mode, int64(len(c.data)), strings.NewReader(string(c.data)), "the program")
+		return w.file(c.dest, tar.Header{Mode: c.mode, Size: int64(len(c.data)), ModTime: time.Now()}, strings.NewReader(string(c.data)), "the program")
 	}
 	fi, err := os.Stat(c.local) // the name itself may be a symlink: the user named it
 	if err != nil {
@@ -119,16 +121,20 @@ func (w *tarWriter) entry(root *os.Root, p string, d fs.DirEntry, dest, local st
 		if err != nil {
 			return err
 		}
-		return w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: w.name(dest) + "/", Mode: int64(fi.Mode().Perm()) | 0o700, ModTime: fi.ModTime(), Format: tar.FormatPAX})
+		return w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: w.name(dest) + "/", Mode: int64(fi.Mode().Perm()) | 0o700, ModTime: wholeSecond(fi.ModTime()), Format: tar.FormatPAX})
 	case d.Type()&fs.ModeSymlink != 0:
 		to, err := root.Readlink(p)
+		if err != nil {
+			return err
+		}
+		fi, err := d.Info()
 		if err != nil {
 			return err
 		}
 		if again, err := w.claim(dest, local); again || err != nil {
 			return err
 		}
-		return w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: w.name(dest), Linkname: to, Mode: 0o777, Format: tar.FormatPAX})
+		return w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: w.name(dest), Linkname: to, Mode: 0o777, ModTime: wholeSecond(fi.ModTime()), Format: tar.FormatPAX})
 	case d.Type().IsRegular():
 		f, err := root.Open(p)
 		if err != nil {
@@ -149,18 +155,22 @@ func (w *tarWriter) open(f *os.File, dest, local string) error {
 	if !fi.Mode().IsRegular() {
 		return fmt.Errorf("%s: changed while it was copied", local)
 	}
-	return w.file(dest, int64(fi.Mode().Perm()), fi.Size(), f, local)
+	return w.file(dest, tar.Header{Mode: int64(fi.Mode().Perm()), Size: fi.Size(), ModTime: fi.ModTime()}, f, local)
 }
 
-func (w *tarWriter) file(dest string, mode, size int64, r io.Reader, local string) error {
+// wholeSecond is a time as it fits into a plain header; a fraction would take a
+// header of its own for each file.
+func wholeSecond(t time.Time) time.Time { return t.Truncate(time.Second) }
+
+func (w *tarWriter) file(dest string, h tar.Header, r io.Reader, local string) error {
 	if again, err := w.claim(dest, local); again || err != nil {
 		return err
 	}
-	err := w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: w.name(dest), Mode: mode, Size: size, Format: tar.FormatPAX})
-	if err != nil {
+	h.Typeflag, h.Name, h.ModTime, h.Format = tar.TypeReg, w.name(dest), wholeSecond(h.ModTime), tar.FormatPAX
+	if err := w.tw.WriteHeader(&h); err != nil {
 		return err
 	}
-	n, err := io.CopyN(w.tw, r, size)
+	n, err := io.CopyN(w.tw, r, h.Size)
 	if err == io.EOF {
 		err = fmt.Errorf("%s: became shorter while it was copied", local)
 	}
@@ -185,6 +195,11 @@ func (w *tarWriter) claim(dest, local string) (again bool, err error) {
 
 func (w *tarWriter) name(dest string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(dest, w.root), "/")
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 // unwrapPath takes the repeated file name out of an error.

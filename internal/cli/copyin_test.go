@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestTar(t *testing.T) {
@@ -51,6 +52,9 @@ func TestTar(t *testing.T) {
 		}
 		b, _ := io.ReadAll(tr)
 		got = append(got, h.Name+"|"+h.Linkname+"|"+string(b))
+		if age := time.Since(h.ModTime); age < -time.Second || age > time.Hour {
+			t.Errorf("%s: is of %v", h.Name, h.ModTime)
+		}
 		if h.Mode&^0o777 != 0 || h.Uid != 0 || h.Uname != "" {
 			t.Errorf("%s: mode %o, owner %d %q", h.Name, h.Mode, h.Uid, h.Uname)
 		}

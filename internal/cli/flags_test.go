@@ -42,6 +42,9 @@ func TestParse(t *testing.T) {
 		{"in missing", []string{"--in", "/no/such/file"}, nil, false, "no such file"},
 		{"in with dots", []string{"--in", "flags_test.go:../x"}, nil, false, ".."},
 		{"out empty", []string{"--out", ":x"}, nil, false, "PATH-OR-GLOB"},
+		{"out with dots", []string{"--out", "../*"}, nil, false, "--out '../*': the path inside has a .. in it"},
+		{"out bad glob", []string{"--out", "["}, nil, false, "--out '[': is not a glob"},
+		{"out to nowhere", []string{"--out", "x:/proc/foo"}, nil, false, "cannot be written on this host"},
 		{"out empty local", []string{"--out", "x:"}, nil, false, "PATH-OR-GLOB"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

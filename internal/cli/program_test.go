@@ -86,6 +86,12 @@ func TestParseIn(t *testing.T) {
 			t.Errorf("parseIn(%q) = %q, %v; want %q", in, c.dest, err, want)
 		}
 	}
+	os.WriteFile("we:ird.txt", nil, 0o644)
+	for in, want := range map[string]string{"we:ird.txt": "/workspace/we:ird.txt", "we:ird.txt:x": "/workspace/x"} {
+		if c, err := parseIn(in); err != nil || c.local != "we:ird.txt" || c.dest != want {
+			t.Errorf("parseIn(%q) = %+v, %v; want %q", in, c, err, want)
+		}
+	}
 	for _, bad := range []string{"", ":x", "f.csv:", "nope", "f.csv:a/../../b", "/dev/null"} {
 		if c, err := parseIn(bad); err == nil {
 			t.Errorf("parseIn(%q) = %+v", bad, c)

@@ -90,7 +90,7 @@ func setEnv(m map[string]string) func(string) error {
 	}
 }
 
-// parseOut reads PATH-OR-GLOB[:LOCAL].
+// parseOut reads PATH-OR-GLOB[:LOCAL], and tries whether files may come there.
 func parseOut(s string) (client.Out, error) {
 	o := client.Out{Pattern: s}
 	if i := strings.LastIndexByte(s, ':'); i >= 0 {
@@ -99,8 +99,14 @@ func parseOut(s string) (client.Out, error) {
 			return o, errors.New("is not PATH-OR-GLOB[:LOCAL]")
 		}
 	}
-	if o.Pattern == "" || strings.ContainsRune(o.Pattern, 0) {
+	if o.Pattern == "" || strings.ContainsRune(s, 0) {
 		return o, errors.New("is not PATH-OR-GLOB[:LOCAL]")
+	}
+	var r *client.Refusal
+	if err := o.Check(); errors.As(err, &r) {
+		return o, &fault{"--out " + shellLine([]string{s}), r.Reason, r.Fix}
+	} else if err != nil {
+		return o, err
 	}
 	return o, nil
 }
