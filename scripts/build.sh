@@ -6,6 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 
 [ "$(uname -sm)" = "Linux x86_64" ] || die "Berm runs on Linux x86-64 only; this is $(uname -sm)"
+need gzip gzip
 
 # Reading the version from git fails in a tree that belongs to somebody else.
 vcs=auto

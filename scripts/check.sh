@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What people and CI run before a change goes in.
 . "$(dirname "$0")/lib.sh"
+need git git
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 step() { say "" "== $*"; }

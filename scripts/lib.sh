@@ -23,6 +23,26 @@ install() {
 # need PROGRAM PACKAGE makes sure that a program is there.
 need() { command -v "$1" >/dev/null || install "$2"; }
 
+# caps_here says whether this user can make cgroups, which caps need: root, or
+# who was given a part of the tree. It is asked before the minutes of a build;
+# berm itself looks closer.
+caps_here() {
+	[ "$(id -u)" = 0 ] && return
+	local root=${1:-/sys/fs/cgroup} self=${2:-/proc/self/cgroup} dir c
+	if [ -e "$root/cgroup.controllers" ]; then # v2: our group or one above it
+		dir=$root$(sed -n 's/^0:://p' "$self")
+		while [ ${#dir} -ge ${#root} ]; do
+			if [ -w "$dir" ] && [ "$(grep -owsE 'memory|pids|cpu' "$dir/cgroup.controllers" | wc -l)" = 3 ]; then return; fi
+			dir=${dir%/*}
+		done
+		return 1
+	fi
+	for c in memory pids cpu; do # v1: our group of each controller
+		dir=$root/$c$(sed -n "s/^[0-9]*:\([^:]*,\)*$c\(,[^:]*\)*:\(.*\)/\3/p" "$self")
+		[ -w "$dir" ] || return 1
+	done
+}
+
 # shellcheck source=need-go.sh
 . scripts/need-go.sh
 

@@ -3,7 +3,10 @@
 # through the real binary (scripts, conformance on gVisor, attacks, soak, kill,
 # leaks). BERM_PROOF=1 makes the long ones long. The last line counts.
 . "$(dirname "$0")/lib.sh"
+caps=yes
+caps_here || { caps=; say "without root or cgroups delegated to you the tests of real sandboxes are skipped" "try: sudo env PATH=\"\$PATH\" make test"; }
 need python3 python3
+need git git
 
 scripts/build.sh
 export BERM_BIN=$repo/bin/berm BERM_STATE=${BERM_STATE:-$repo/.berm}
@@ -27,7 +30,11 @@ else
 fi
 # One package after the other: their tests count what the host holds.
 run -name "real sandboxes and house rules" -- go test -json -trimpath -count=1 -p 1 -timeout "$long" $heavy
-run -name "attack" -command -- bin/berm attack
+if [ -n "$caps" ]; then
+	run -name "attack" -command -- bin/berm attack
+else
+	run -skip "attack: needs root, or cgroups delegated to you"
+fi
 run -name "nothing left behind" -command -- bin/berm doctor --leaks
 
 exec build/gotest -tally "$tally" -sum

@@ -27,7 +27,7 @@ func TestKill(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d, a run of true takes %v", seed, whole)
 	random := rand.New(rand.NewPCG(seed, 0))
-	before := mustLook(t, state)
+	w := mustBegin(t, state)
 	for i := range n {
 		after := time.Millisecond + time.Duration(random.Int64N(int64(2*whole)))
 		ok := t.Run(fmt.Sprintf("%03d", i), func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestKill(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			mustSettle(t, state, before)
+			mustSettle(t, w)
 		})
 		if !ok {
 			t.FailNow() // the next kills would only see the same remains
@@ -50,7 +50,7 @@ func TestKill(t *testing.T) {
 // may outlive it, and the next command cleans the rest.
 func TestKillKeeper(t *testing.T) {
 	bin, state := realBerm(t)
-	before := mustLook(t, state)
+	w := mustBegin(t, state)
 	cmd := started(t, bin, "run", "--", "sleep", "60")
 	keeper := waitForKeeper(t, cmd.Process.Pid)
 	time.Sleep(300 * time.Millisecond) // into the running sandbox
@@ -62,8 +62,11 @@ func TestKillKeeper(t *testing.T) {
 	}
 	end := time.Now().Add(grace)
 	for {
-		now := mustLook(t, state)
-		if slices.Equal(now["processes"], before["processes"]) {
+		now, err := w.look()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Equal(now["processes"], w.before["processes"]) {
 			break
 		}
 		if time.Now().After(end) {
@@ -74,7 +77,7 @@ func TestKillKeeper(t *testing.T) {
 	if out, err := exec.Command(bin, "run", "--", "true").CombinedOutput(); err != nil {
 		t.Fatalf("the run after: %v\n%s", err, out)
 	}
-	mustSettle(t, state, before)
+	mustSettle(t, w)
 }
 
 // waitForKeeper finds the keeper among the descendants of a berm.

@@ -2,14 +2,12 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // A view is what the host holds at one moment, by kind.
@@ -18,13 +16,30 @@ type view map[string][]string
 // kinds are what a view holds, in the order of the report.
 var kinds = []string{"processes", "mounts", "cgroups", "network devices", "unix sockets", "state directory"}
 
+// A host is what is looked at: all of it, and whose things in it are ours.
+type host struct {
+	state   string // Berm's state directory, "" for none
+	cgroups string // where cgroups are mounted
+	root    int    // the process whose descendants are ours
+}
+
+// thisHost is the host as this process sees it.
+func thisHost(state string) host {
+	if state != "" {
+		if abs, err := filepath.Abs(state); err == nil {
+			state = abs
+		}
+	}
+	return host{state: state, cgroups: "/sys/fs/cgroup", root: os.Getpid()}
+}
+
 // look takes a view. Processes are the descendants of this one, which is their
 // reaper; all else is what everybody on the host sees.
-func look(state string) (view, error) {
+func (h host) look() (view, error) {
 	reap()
 	v := view{}
 	var err error
-	if v["processes"], err = descendants(os.Getpid()); err != nil {
+	if v["processes"], err = descendants(h.root); err != nil {
 		return nil, err
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -32,15 +47,15 @@ func look(state string) (view, error) {
 		return nil, err
 	}
 	v["mounts"] = strings.Split(strings.TrimSpace(string(mounts)), "\n")
-	v["cgroups"] = dirs("/sys/fs/cgroup")
+	v["cgroups"] = dirs(h.cgroups)
 	if links, err := os.ReadDir("/sys/class/net"); err == nil {
 		for _, l := range links {
 			v["network devices"] = append(v["network devices"], l.Name())
 		}
 	}
 	v["unix sockets"] = boundSockets()
-	if state != "" {
-		v["state directory"] = entries(state)
+	if h.state != "" {
+		v["state directory"] = entries(h.state)
 	}
 	for _, list := range v {
 		slices.Sort(list)
@@ -48,52 +63,35 @@ func look(state string) (view, error) {
 	return v, nil
 }
 
-// settle looks until nothing differs from before, or until the time is up.
-func settle(state string, before view, patience time.Duration) (diff []string, after view, err error) {
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if after, err = look(state); err != nil {
-			return nil, nil, err
-		}
-		if diff = compare(before, after); len(diff) == 0 || time.Now().After(end) {
-			return diff, after, nil
-		}
+// A change is one thing that is in one view and not in the other.
+type change struct {
+	kind, what string
+	gone       bool // it was there before
+}
+
+func (c change) String() string {
+	if c.gone {
+		return fmt.Sprintf("%s: gone: %s", c.kind, c.what)
 	}
+	return fmt.Sprintf("%s: new: %s", c.kind, c.what)
 }
 
 // compare lists what is in one view and not in the other.
-func compare(before, after view) []string {
-	var out []string
+func compare(before, after view) []change {
+	var out []change
 	for _, kind := range kinds {
 		for _, s := range after[kind] {
 			if _, found := slices.BinarySearch(before[kind], s); !found {
-				out = append(out, fmt.Sprintf("%s: new: %s", kind, s))
+				out = append(out, change{kind, s, false})
 			}
 		}
 		for _, s := range before[kind] {
 			if _, found := slices.BinarySearch(after[kind], s); !found {
-				out = append(out, fmt.Sprintf("%s: gone: %s", kind, s))
+				out = append(out, change{kind, s, true})
 			}
 		}
 	}
 	return out
-}
-
-// report prints one line per kind and then each difference.
-func report(w io.Writer, before, after view, diff []string) {
-	fmt.Fprintf(w, "%-16s  %6s  %6s\n", "the host's view", "before", "after")
-	for _, kind := range kinds {
-		verdict := "equal"
-		if slices.ContainsFunc(diff, func(s string) bool { return strings.HasPrefix(s, kind+":") }) {
-			verdict = "DIFFERS"
-		}
-		fmt.Fprintf(w, "%-16s  %6d  %6d  %s\n", kind, len(before[kind]), len(after[kind]), verdict)
-	}
-	for _, d := range diff {
-		fmt.Fprintln(w, "  ", d)
-	}
-	if len(diff) > 0 {
-		fmt.Fprintln(w, "   (a difference can also come from another berm at work on this host)")
-	}
 }
 
 // dirs lists every directory below root; what vanishes meanwhile is left out.
@@ -133,15 +131,15 @@ func entries(dir string) []string {
 	return out
 }
 
-// boundSockets lists unix sockets that have a name which speaks of Berm; those
-// of the rest of the host come and go.
+// boundSockets lists unix sockets that have a name which speaks of Berm, each
+// with its inode; those of the rest of the host come and go.
 func boundSockets() []string {
 	data, _ := os.ReadFile("/proc/net/unix")
 	var out []string
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
 		if len(f) == 8 && strings.Contains(f[7], "berm") {
-			out = append(out, f[7])
+			out = append(out, f[7]+" inode "+f[6])
 		}
 	}
 	return out

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,6 +51,38 @@ func processes() (map[int]proc, error) {
 	return out, nil
 }
 
+// How a process stands to another.
+type relation int
+
+const (
+	unknown  relation = iota // it ended while we looked
+	descends                 // it is the other, or a descendant
+	stranger                 // its line goes up to the first process without it
+)
+
+// descent follows the parents of a process, given as cgroup.procs gives it: a
+// process of another pid namespace is 0 there, and no descendant of ours.
+func descent(all map[int]proc, pid string, root int) relation {
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		return unknown
+	}
+	for hops := 0; hops <= len(all); hops++ {
+		if n == root {
+			return descends
+		}
+		if n == 0 {
+			return stranger
+		}
+		p, ok := all[n]
+		if !ok {
+			return unknown
+		}
+		n = p.parent
+	}
+	return unknown
+}
+
 // descendantsOf lists the processes below root, the dead ones too.
 func descendantsOf(root int) ([]proc, error) {
 	all, err := processes()
@@ -56,20 +90,38 @@ func descendantsOf(root int) ([]proc, error) {
 		return nil, err
 	}
 	var out []proc
-	for _, p := range all {
-		for up, hops := p, 0; hops < len(all); hops++ {
-			if up.parent == root {
-				out = append(out, p)
-				break
-			}
-			next, ok := all[up.parent]
-			if !ok {
-				break
-			}
-			up = next
+	for pid, p := range all {
+		if pid != root && descent(all, strconv.Itoa(pid), root) == descends {
+			out = append(out, p)
 		}
 	}
 	return out, nil
+}
+
+// socketsOf lists the inodes of the sockets that root and its descendants hold,
+// or nil if one of them cannot be seen. A socket needs a holder, so one that
+// none of ours holds is somebody else's.
+func socketsOf(all map[int]proc, root int) map[string]bool {
+	out := map[string]bool{}
+	for pid, p := range all {
+		if p.state == "Z" || descent(all, strconv.Itoa(pid), root) != descends {
+			continue
+		}
+		dir := fmt.Sprintf("/proc/%d/fd", pid)
+		ents, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // gone meanwhile, and its sockets with it
+		} else if err != nil {
+			return nil
+		}
+		for _, e := range ents {
+			target, _ := os.Readlink(filepath.Join(dir, e.Name()))
+			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+				out[strings.TrimSuffix(inode, "]")] = true
+			}
+		}
+	}
+	return out
 }
 
 // descendants says the same in words.

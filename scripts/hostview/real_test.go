@@ -40,26 +40,27 @@ func realBerm(t *testing.T) (bin, state string) {
 	return bin, state
 }
 
-// mustLook takes a view or ends the test.
-func mustLook(t *testing.T, state string) view {
+// mustBegin takes a first look or ends the test.
+func mustBegin(t *testing.T, state string) *watch {
 	t.Helper()
-	v, err := look(state)
+	w, err := begin(thisHost(state))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v
+	t.Cleanup(w.close)
+	return w
 }
 
-// mustSettle fails the test if anything still differs after the grace.
-func mustSettle(t *testing.T, state string, before view) {
+// mustSettle fails the test if anything of ours still differs after the grace.
+func mustSettle(t *testing.T, w *watch) {
 	t.Helper()
 	began := time.Now()
-	diff, _, err := settle(state, before, grace)
+	ours, _, _, err := w.settle(grace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(diff) > 0 {
-		t.Fatalf("left behind after %v:\n%s", time.Since(began).Round(time.Millisecond), strings.Join(diff, "\n"))
+	if len(ours) > 0 {
+		t.Fatalf("left behind after %v:\n%v", time.Since(began).Round(time.Millisecond), ours)
 	}
 }
 

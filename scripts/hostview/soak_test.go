@@ -20,7 +20,7 @@ func TestSoak(t *testing.T) {
 	if proof {
 		n = 1000
 	}
-	before, freeBefore := mustLook(t, state), available(t)
+	w, freeBefore := mustBegin(t, state), available(t)
 	todo := make(chan int)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -37,7 +37,7 @@ func TestSoak(t *testing.T) {
 	}
 	close(todo)
 	wg.Wait()
-	mustSettle(t, state, before)
+	mustSettle(t, w)
 	// The kernel gives memory of ended groups back at its own pace.
 	const most = 300 << 20
 	free := available(t)
