@@ -193,6 +193,7 @@ type RunReport struct {
 	SandboxID          string             `json:"sandbox_id"`
 	ExitCode           int                `json:"exit_code"`
 	Ending             string             `json:"ending"`
+	Reason             string             `json:"reason,omitempty"` // of an ending that has one, and of a command that could not start
 	CapsHit            []string           `json:"caps_hit"`
 	Stdout             string             `json:"stdout"`
 	Stderr             string             `json:"stderr"`

@@ -18,6 +18,7 @@ const (
 	CodeBadRequest         = "request.invalid"
 	CodeTooLarge           = "request.too-large"
 	CodeNoRoute            = "request.no-route"
+	CodeInterrupted        = "request.interrupted"
 	CodeUnknownIsolation   = "isolation.unknown"
 	CodeRungUnavailable    = "isolation.unavailable"
 	CodeCapUnenforceable   = "limit.unenforceable"
@@ -40,6 +41,7 @@ var statuses = map[string]int{
 	CodeBadRequest:         http.StatusBadRequest,
 	CodeTooLarge:           http.StatusRequestEntityTooLarge,
 	CodeNoRoute:            http.StatusNotFound,
+	CodeInterrupted:        499, // the caller left; has no name in net/http
 	CodeUnknownIsolation:   http.StatusBadRequest,
 	CodeRungUnavailable:    http.StatusUnprocessableEntity,
 	CodeCapUnenforceable:   http.StatusUnprocessableEntity,

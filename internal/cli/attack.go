@@ -112,7 +112,9 @@ func (env *Env) attack(ctx context.Context, o attackOptions) int {
 		return env.fail(err)
 	}
 	if o.json {
-		env.printJSON(rep)
+		if code := env.print(rep); code != exitOK {
+			return code
+		}
 	} else {
 		v.sum(rep.Summary)
 	}

@@ -55,8 +55,7 @@ func benchVerb() verb {
 				return env.fail(err)
 			}
 			if asJSON {
-				env.printJSON(report)
-				return exitOK
+				return env.print(report)
 			}
 			w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 			fmt.Fprintln(w, "WHAT\tUNIT\tN\tP50\tP99\tMIN\tMAX\tRATIO\t  AGAINST\t")

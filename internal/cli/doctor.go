@@ -64,8 +64,7 @@ func (env *Env) doctor(ctx context.Context, s *Session, asJSON bool) int {
 		code = 1
 	}
 	if asJSON {
-		env.printJSON(d)
-		return code
+		return max(code, env.print(d))
 	}
 	for _, k := range []string{"os", "kernel", "arch", "cpus"} {
 		if v, ok := d.Host[k]; ok {
@@ -102,8 +101,7 @@ func (env *Env) leaks(ctx context.Context, s *Session, asJSON bool) int {
 		code = 1
 	}
 	if asJSON {
-		env.printJSON(l)
-		return code
+		return max(code, env.print(l))
 	}
 	if code == exitOK {
 		fmt.Fprintln(env.Stdout, "nothing is left of any ended sandbox")

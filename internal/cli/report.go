@@ -27,7 +27,7 @@ func (r *runner) refuse(err error) int {
 		default:
 			e.Code = api.CodeHostFailure
 		}
-		r.env.printJSON(e)
+		r.env.print(e)
 	}
 	return exitRefused
 }
@@ -67,7 +67,12 @@ func (r *runner) finish() int {
 	if len(r.sandbox.HostFactsWeakening) > 0 {
 		rep.HostFactsWeakening = r.sandbox.HostFactsWeakening
 	}
-	rep.Ending, rep.ExitCode = res.Ending, res.ExitCode&0xff
+	rep.Ending, rep.ExitCode, rep.Reason = res.Ending, res.ExitCode&0xff, oneLine(res.Reason)
+	var unstarted *fault
+	if res.NotStarted != "" {
+		unstarted = r.notStarted()
+		rep.Reason = oneLine(unstarted.Error())
+	}
 	rep.CapsHit = union(union([]string{}, res.CapsHit), rep.CapsHit)
 	rep.TimingsMS["total"] = milliseconds(time.Since(r.started))
 
@@ -76,10 +81,13 @@ func (r *runner) finish() int {
 		rep.Stdout, rep.StdoutBase64, dropOut = r.stdout.keep.result()
 		rep.Stderr, rep.StderrBase64, dropErr = r.stderr.keep.result()
 		rep.Truncated = api.Truncated{Stdout: dropOut > 0, Stderr: dropErr > 0, DroppedBytes: dropOut + dropErr}
-		if err := r.env.printJSON(rep); err != nil {
-			r.env.note("standard output: %v", err)
+		if code := r.env.print(rep); code != exitOK {
+			return code
 		}
 	} else {
+		if unstarted != nil {
+			r.env.explain(unstarted)
+		}
 		r.tell()
 	}
 	if r.failure != nil {
@@ -107,10 +115,6 @@ func (r *runner) tell() {
 		try = "berm run --output-limit " + sizeText(8*lim.OutputBytes)
 	case api.EndKilled, api.EndHostFailure, api.EndPolicy, api.EndTTL, api.EndIdle:
 		why = r.result.Reason
-	case api.EndExit:
-		if r.result.NotStarted != "" {
-			r.env.note("%s: %s", r.steps[len(r.steps)-1].args[0], r.result.NotStarted)
-		}
 	}
 	if rep.Ending != api.EndExit && rep.Ending != api.EndSignal {
 		if why == "" {
@@ -121,7 +125,8 @@ func (r *runner) tell() {
 			fmt.Fprintf(r.env.Stderr, "try: %s\n", try)
 		}
 	}
-	if rep.Ending != api.EndProcesses && slices.Contains(rep.CapsHit, api.CapProcesses) {
+	quiet := rep.Ending == api.EndProcesses || rep.Ending == api.EndExit && rep.ExitCode == 0 // it got on with what it had
+	if !quiet && slices.Contains(rep.CapsHit, api.CapProcesses) {
 		r.env.note("processes: the cap of %d was reached", lim.Pids)
 	}
 	if slices.Contains(rep.CapsHit, api.CapDisk) {
@@ -135,10 +140,14 @@ func (r *runner) tell() {
 	}
 }
 
-func (env *Env) printJSON(v any) error {
+// print writes v as JSON and returns the exit code of that.
+func (env *Env) print(v any) int {
 	e := json.NewEncoder(env.Stdout)
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return env.fail(&fault{"standard output", unwrapPath(err).Error(), ""})
+	}
+	return exitOK
 }
 
 // timeText is a time as a flag takes it.

@@ -68,7 +68,7 @@ var errInterrupted = errors.New("interrupted")
 func interruptible(ctx context.Context, restore func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	sig, done := make(chan os.Signal, 2), make(chan struct{})
-	signal.Notify(sig, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(sig, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	broken := make(chan os.Signal, 1) // a closed stdout is an error to handle, not a way to die
 	signal.Notify(broken, syscall.SIGPIPE)
 	go func() {
@@ -134,11 +134,10 @@ func (r *runner) run(ctx context.Context) int {
 	r.closeOutput()
 	r.teardown()
 	if err != nil && context.Cause(ctx) == errInterrupted {
-		ran, err = r.sandbox.SandboxID != "", nil
 		if !ran {
-			r.env.note("run: interrupted, nothing was executed")
-			return exitKilled
+			return r.refuse(&api.Error{Code: api.CodeInterrupted, Message: "run: interrupted, nothing was executed"})
 		}
+		err = nil
 		r.result = api.ExecResult{Ending: api.EndKilled, ExitCode: exitKilled, Reason: "interrupted", CapsHit: r.result.CapsHit}
 	}
 	if !ran {

@@ -29,6 +29,13 @@ type world struct {
 	flaky  *testkit.Flaky
 	opened cli.OpenOptions
 	opens  int
+	over   func(context.Context, cli.OpenOptions) (*cli.Session, error) // instead of open
+}
+
+// with is w with another way to open a session.
+func (w *world) with(open func(context.Context, cli.OpenOptions) (*cli.Session, error)) *world {
+	w.over = open
+	return w
 }
 
 func newWorld(t *testing.T) *world {
@@ -43,7 +50,10 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) open(_ context.Context, o cli.OpenOptions) (*cli.Session, error) {
+func (w *world) open(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) {
+	if w.over != nil {
+		return w.over(ctx, o)
+	}
 	w.opened = o
 	w.opens++
 	e := sandbox.New([]backend.Backend{w.flaky}, sandbox.Options{})

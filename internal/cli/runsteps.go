@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -64,7 +66,24 @@ func (r *runner) sendTar(ctx context.Context, root string, items []copyIn, seen 
 	if lerr := <-local; lerr != nil && !errors.Is(lerr, io.ErrClosedPipe) {
 		return &fault{"copy in", lerr.Error(), ""}
 	}
-	return err
+	return copyInRefused(items, err)
+}
+
+// copyInRefused names what went in, where the sandbox only knows one stream.
+func copyInRefused(items []copyIn, err error) error {
+	var ae *api.Error
+	if !errors.As(err, &ae) || ae.Code != api.CodeFileRefused {
+		return err
+	}
+	what := "copy in"
+	if len(items) == 1 {
+		what += " to " + items[0].dest
+	}
+	why := ae.Message[strings.LastIndex(ae.Message, ": ")+1:] // after the steps of the sandbox
+	e := *ae
+	e.Message = what + ": refused inside: " + strings.TrimSpace(why)
+	e.Hint = "copy it below /workspace, /tmp or /home/agent, where the program's user may write"
+	return &e
 }
 
 // execute runs the steps one after the other, within one timeout.
@@ -85,6 +104,9 @@ func (r *runner) execute(ctx context.Context) (ran bool, err error) {
 	limit := r.sandbox.Limits.TimeoutSeconds
 	began := time.Now()
 	for i, s := range r.steps {
+		if ctx.Err() != nil {
+			return i > 0, context.Cause(ctx)
+		}
 		req := api.ExecRequest{Args: s.args, Env: maps.Clone(s.env)}
 		if req.Env == nil {
 			req.Env = map[string]string{}
@@ -107,7 +129,7 @@ func (r *runner) execute(ctx context.Context) (ran bool, err error) {
 		case err != nil && context.Cause(ctx) != nil:
 			return true, err
 		case errors.Is(err, client.ErrOutput):
-			res = api.ExecResult{Ending: api.EndKilled, ExitCode: exitKilled, Reason: "nobody reads the output any more"}
+			res = api.ExecResult{Ending: api.EndKilled, ExitCode: exitKilled, Reason: outputTrouble(err)}
 		case err != nil:
 			res = api.ExecResult{Ending: api.EndHostFailure, ExitCode: exitRefused, Reason: err.Error()}
 		}
@@ -148,10 +170,23 @@ func (r *runner) noInterpreter(s step, res api.ExecResult) error {
 func (r *runner) bringOut(ctx context.Context) {
 	haul, err := client.Extract(ctx, r.session.Client, r.sandbox.SandboxID, r.opt.out, r.opt.outLimit)
 	r.report.Artifacts = append(r.report.Artifacts, haul.Artifacts...)
+	r.explainEnded(haul.Denied)
 	r.report.Denied = append(r.report.Denied, haul.Denied...)
 	if err != nil && context.Cause(ctx) == nil {
 		r.failure = err
 	}
+}
+
+// outputTrouble says why this side took no more output.
+func outputTrouble(err error) string {
+	var pe *fs.PathError
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return "nobody reads the output any more"
+	case errors.As(err, &pe):
+		return "the output could not be written: " + pe.Err.Error()
+	}
+	return err.Error()
 }
 
 // union is the caps of both, each once.

@@ -21,8 +21,7 @@ func versionVerb() verb {
 			}
 			v := env.Version
 			if asJSON {
-				env.printJSON(v)
-				return exitOK
+				return env.print(v)
 			}
 			fmt.Fprintf(env.Stdout, "berm %s", v.Version)
 			if v.Commit != "" {
