@@ -39,6 +39,7 @@ caps_here() {
 	fi
 	for c in memory pids cpu; do # v1: our group of each controller
 		dir=$root/$c$(sed -n "s/^[0-9]*:\([^:]*,\)*$c\(,[^:]*\)*:\(.*\)/\3/p" "$self")
+		[ -e "$dir" ] || dir=$root/$c # in a container the mount's root is what is ours
 		[ -w "$dir" ] || return 1
 	done
 }

@@ -168,7 +168,7 @@ func (w *watch) isOurGroup(dir, name string, all map[int]proc) bool {
 }
 
 // report prints one line per kind, then each difference that is ours. Of what
-// others did it gives the number, and the first few.
+// others did it gives the number and an example.
 func report(out io.Writer, before, after view, ours, others []change) {
 	fmt.Fprintf(out, "%-16s  %6s  %6s\n", "the host's view", "before", "after")
 	for _, kind := range kinds {
@@ -184,12 +184,7 @@ func report(out io.Writer, before, after view, ours, others []change) {
 	for _, c := range ours {
 		fmt.Fprintln(out, "  ", c)
 	}
-	const most = 3
-	for i, c := range others {
-		if i == most {
-			fmt.Fprintf(out, "   and %d more\n", len(others)-most)
-			break
-		}
-		fmt.Fprintf(out, "   not of this run: %.120s\n", c)
+	if len(others) > 0 {
+		fmt.Fprintf(out, "   not of this run: %d, the first: %.100s\n", len(others), others[0])
 	}
 }
