@@ -43,7 +43,7 @@ func benchVerb() verb {
 				err = &fault{"bench", "needs the name of one benchmark: run", "berm bench run"}
 			}
 			if err == nil && n == -1 {
-				err = &fault{"--rounds", "cannot be unlimited", "--rounds 20"}
+				err = &fault{"-n", "cannot be unlimited", "-n 20"}
 			}
 			if err != nil {
 				return env.fail(err)

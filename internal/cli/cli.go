@@ -99,6 +99,9 @@ func find(name string) (verb, bool) {
 
 // Main runs one command line and returns the exit code.
 func Main(ctx context.Context, env Env) int {
+	if len(env.Args) > 0 && env.Args[0] == "--version" { // as other tools have it
+		env.Args = append([]string{"version"}, env.Args[1:]...)
+	}
 	rest, _, err := globalFlags(&env).parse(env.Args)
 	if err == errHelp || err == nil && len(rest) == 0 {
 		help(&env, env.Stdout, nil)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/bermhq/berm/attack"
 )
 
 func completionVerb() verb {
@@ -28,7 +30,7 @@ func completionVerb() verb {
 // options lists the flags of a verb as words.
 func (v verb) options() (out []string) {
 	if v.flags == nil {
-		return []string{"--state"}
+		return []string{"--state", "--help"}
 	}
 	for _, f := range v.flags() {
 		out = append(out, "--"+f.name)
@@ -40,24 +42,58 @@ func (v verb) options() (out []string) {
 }
 
 // values lists the words that a flag takes, where there are few.
-var values = map[string]string{"isolation": "auto gvisor", "lang": strings.Join(langNames(), " ")}
+var values = map[string]string{
+	"isolation": "auto gvisor", "lang": strings.Join(langNames(), " "), "only": strings.Join(attack.Families, " "), "format": "table json",
+}
 
+// words lists what may follow a verb, where there is little.
+var words = map[string]string{"completion": "bash zsh fish", "bench": "run"}
+
+// bash writes a function that finds the verb, past flags and their values, and
+// offers what may stand at the cursor. Files are offered for run only; names
+// with spaces stay whole because compgen's lines are not split at spaces.
 func bash(w io.Writer) {
-	fmt.Fprintf(w, `_berm() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= w
-  for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do case $w in -*) ;; *) verb=$w; break ;; esac; done
-  case $prev in
+	verbWords := strings.Join(names(verbs()), " ")
+	fmt.Fprint(w, `_berm() {
+  local IFS=$'\n' cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= skip= w
+  for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+    if [[ $skip ]]; then skip=; continue; fi
+    case $w in --state) skip=1 ;; =|-*) ;; *) verb=$w; break ;; esac
+  done
+  _berm_words() { COMPREPLY=($(compgen -W "${1// /$'\n'}" -- "$cur")); }
+  if [[ $prev == --state ]]; then compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -d -- "$cur")); return; fi
+  case $verb in
 `)
-	for _, k := range []string{"isolation", "lang"} {
-		fmt.Fprintf(w, "    --%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", k, values[k])
-	}
-	fmt.Fprintf(w, "    help) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", strings.Join(names(verbs()), " "))
-	fmt.Fprintf(w, "    completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- \"$cur\")); return ;;\n  esac\n  case $verb in\n")
-	fmt.Fprintf(w, "    '') COMPREPLY=($(compgen -W '%s --state' -- \"$cur\")); return ;;\n", strings.Join(names(verbs()), " "))
+	fmt.Fprintf(w, "    '') _berm_words '%s --state --version'; return ;;\n    help) _berm_words '%s'; return ;;\n", verbWords, verbWords)
 	for _, v := range verbs() {
-		fmt.Fprintf(w, "    %s) [[ $cur == -* ]] && COMPREPLY=($(compgen -W '%s' -- \"$cur\")) && return ;;\n", v.name, strings.Join(v.options(), " "))
+		if v.name == "help" {
+			continue
+		}
+		fmt.Fprintf(w, "    %s)\n", v.name)
+		if v.flags != nil {
+			var cases []string
+			for _, f := range v.flags() {
+				if list, ok := values[f.name]; ok {
+					cases = append(cases, fmt.Sprintf("--%s) _berm_words '%s'; return ;;", f.name, list))
+				}
+			}
+			if len(cases) > 0 {
+				fmt.Fprintf(w, "      case $prev in %s esac\n", strings.Join(cases, " "))
+			}
+		}
+		fmt.Fprintf(w, "      if [[ $cur == -* ]]; then _berm_words '%s'; return; fi\n", strings.Join(v.options(), " "))
+		if v.name == "run" {
+			fmt.Fprint(w, "      ;;\n")
+			continue
+		}
+		fmt.Fprintf(w, "      _berm_words '%s'; return ;;\n", words[v.name])
 	}
-	fmt.Fprint(w, "  esac\n  COMPREPLY=($(compgen -f -- \"$cur\"))\n}\ncomplete -o filenames -F _berm berm\n")
+	fmt.Fprint(w, `  esac
+  compopt -o filenames 2>/dev/null
+  COMPREPLY=($(compgen -f -- "$cur"))
+}
+complete -F _berm berm
+`)
 }
 
 func zsh(w io.Writer) {
@@ -72,6 +108,9 @@ func fish(w io.Writer) {
 	}
 	for _, v := range verbs() {
 		fmt.Fprintf(w, "complete -c berm -n __fish_use_subcommand -a %s -d %s\n", v.name, quote(v.summary))
+		if list, ok := words[v.name]; ok {
+			fmt.Fprintf(w, "complete -c berm -n '__fish_seen_subcommand_from %s' -f -a %s\n", v.name, quote(list))
+		}
 		if v.flags == nil {
 			continue
 		}
@@ -83,8 +122,8 @@ func fish(w io.Writer) {
 			if f.value != "" {
 				fmt.Fprint(w, " -r")
 			}
-			if words, ok := values[f.name]; ok {
-				fmt.Fprintf(w, " -f -a %s", quote(words))
+			if list, ok := values[f.name]; ok {
+				fmt.Fprintf(w, " -f -a %s", quote(list))
 			}
 			fmt.Fprintf(w, " -d %s\n", quote(f.help))
 		}

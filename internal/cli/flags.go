@@ -49,7 +49,7 @@ func (fs flags) parse(args []string) (rest []string, dashes bool, err error) {
 			return nil, false, fs.unknown(a, name)
 		}
 		f := fs[i]
-		shown := "--" + f.name
+		shown, _, _ := strings.Cut(a, "=")
 		switch {
 		case f.value == "" && !has:
 			value = "true"
@@ -72,8 +72,21 @@ func (fs flags) parse(args []string) (rest []string, dashes bool, err error) {
 	return nil, false, nil
 }
 
+// habits are flags of other tools, and what they are called here.
+var habits = map[string]string{
+	"-i": "--stdin, or -t for a terminal", "--interactive": "--stdin, or -t for a terminal",
+	"-it": "-t", "-ti": "-t",
+	"-e": "--env K=V", "-v": "--in LOCAL:PATH, and --out PATH:LOCAL to bring files back", "--volume": "--in LOCAL:PATH, and --out PATH:LOCAL to bring files back",
+	"--rm": "leave it out: nothing is ever left behind", "-m": "--memory 512m", "-c": "--code STRING --lang NAME",
+	"--version": "berm version",
+}
+
 func (fs flags) unknown(shown, name string) error {
 	f := &fault{what: "flag " + strings.SplitN(shown, "=", 2)[0], why: "is not known", try: "berm help run"}
+	if habit, ok := habits[f.what[len("flag "):]]; ok && slices.ContainsFunc(fs, func(k flag) bool { return k.name == "template" }) {
+		f.try = habit
+		return f
+	}
 	var known []string
 	for _, k := range fs {
 		known = append(known, k.name)

@@ -30,6 +30,7 @@ func TestParse(t *testing.T) {
 		{"no value", []string{"--memory"}, nil, false, "--memory: needs a value"},
 		{"switch with value", []string{"--json=maybe"}, nil, false, "is a switch"},
 		{"bad size", []string{"--memory", "lots"}, nil, false, "--memory lots: is not a size"},
+		{"size without unit", []string{"--memory", "512"}, nil, false, "--memory 512: has no unit"},
 		{"size zero", []string{"--disk", "0"}, nil, false, "out of range"},
 		{"disk unlimited", []string{"--disk", "unlimited"}, nil, false, "cannot be unlimited"},
 		{"time without unit", []string{"--timeout", "30"}, nil, false, "has no unit"},

@@ -27,7 +27,11 @@ func help(env *Env, w io.Writer, args []string) int {
 	}
 	v, ok := find(args[0])
 	if !ok {
-		return env.fail(&fault{"help " + args[0], "is not a verb of berm", "berm help"})
+		f := fault{args[0], "is not a verb of berm, so there is no help for it", "berm help"}
+		if near := nearest(args[0], names(verbs())); near != "" {
+			f.try = "berm help " + near
+		}
+		return env.fail(&f)
 	}
 	fmt.Fprintf(w, "berm %s: %s\n\nusage: berm %s %s\n", v.name, v.summary, v.name, v.usage)
 	if v.flags != nil {

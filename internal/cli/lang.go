@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"path"
 	"path/filepath"
 	"strings"
@@ -104,6 +105,10 @@ func langOf(name string, head []byte, inside string, args []string) ([]step, err
 		return []step{s}, nil
 	case bytes.HasPrefix(head, []byte("\x7fELF")):
 		return []step{{args: append([]string{inside}, args...)}}, nil
+	}
+	if ext != "" && ext != "." {
+		return nil, &fault{name, fmt.Sprintf("%q is not a language that berm runs; it runs %s, or a file with a #! line", ext, strings.Join(langNames(), ", ")),
+			"berm run --in " + shellLine([]string{name}) + " -- COMMAND " + shellLine(append([]string{path.Base(inside)}, args...))}
 	}
 	return nil, &fault{name, "has no extension and no #! line that says its language", "berm run --lang python " + shellLine([]string{name})}
 }

@@ -49,7 +49,9 @@ func TestProgram(t *testing.T) {
 		{name: "nothing after dashes", dashes: true, bad: "no command"},
 		{name: "missing", rest: []string{filepath.Join(dir, "nope.py")}, bad: "no such file"},
 		{name: "folder", rest: []string{dir}, bad: "not a regular file"},
-		{name: "unknown kind", rest: []string{write("notes.txt", "hello", 0o644)}, bad: "no extension"},
+		{name: "unknown kind", rest: []string{write("notes.txt", "hello", 0o644)}, bad: "\".txt\" is not a language that berm runs; it runs python, "},
+		{name: "C", rest: []string{write("e.c", "int main;", 0o644)}, bad: "\".c\" is not"},
+		{name: "no extension", rest: []string{write("plain", "hello", 0o644)}, bad: "no extension"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			steps, err := tt.opt.program(tt.rest, tt.dashes, strings.NewReader(tt.stdin))

@@ -51,7 +51,7 @@ func (r *runner) check(ctx context.Context) error {
 		case o.json:
 			return &fault{"-t", "gives the terminal to the program, so --json has nothing to report", "berm run --json"}
 		case !isTerminal(r.env.Stdin) || !isTerminal(r.env.Stdout):
-			return &fault{"-t", "your input and output are not both a terminal", "berm run --stdin"}
+			return &fault{"-t", "your input and output are not both a terminal", "leave -t out; --stdin passes a pipe or a file on"}
 		}
 	}
 	if i := o.isolation; i != "" && i != api.IsolationAuto && i != api.IsolationGVisor {

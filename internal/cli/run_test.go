@@ -143,7 +143,7 @@ func TestRunEnvironment(t *testing.T) {
 	got := strings.Split(strings.TrimSpace(out), "\n")
 	slices.Sort(got)
 	want := []string{"A=1=2", "HOME=/home/agent", "LANG=C.UTF-8",
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin", "PWD=/workspace", "USER=agent"}
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin", "PWD=/workspace", "PYTHONUNBUFFERED=1", "USER=agent"}
 	if !slices.Equal(got, want) {
 		t.Errorf("env = %q", got)
 	}
@@ -248,8 +248,12 @@ func TestRunRefusals(t *testing.T) {
 		{[]string{"run", "-t", "--json", "--", "true"}, "berm: -t: gives the terminal"},
 		{[]string{"run", "--nope", "--", "true"}, "berm: flag --nope: is not known\n"},
 		{[]string{"rnu", "x.py"}, "berm: rnu: is not a verb of berm\ntry: berm run x.py\n"},
+		{[]string{"run", "-it", "--", "sh"}, "berm: flag -it: is not known\ntry: -t\n"},
+		{[]string{"run", "-i", "--", "sh"}, "berm: flag -i: is not known\ntry: --stdin, or -t"},
+		{[]string{"run", "--rm", "--", "sh"}, "berm: flag --rm: is not known\ntry: leave it out"},
+		{[]string{"bench", "run", "-n", "0"}, "berm: -n 0: is not a whole number"},
 		{[]string{"--nope"}, "berm: flag --nope: is not known\n"},
-		{[]string{"help", "nope"}, "berm: help nope: "},
+		{[]string{"help", "nope"}, "berm: nope: is not a verb of berm, so"},
 		{[]string{"completion", "tcsh"}, "berm: completion tcsh: "},
 	} {
 		w := newWorld(t)
@@ -306,8 +310,9 @@ func TestSmallVerbs(t *testing.T) {
 		{[]string{"help", "run"}, "--output-limit SIZE"},
 		{[]string{"run", "--help"}, "Exit code"},
 		{[]string{"version"}, "berm v0"},
+		{[]string{"--version"}, "berm v0"},
 		{[]string{"version", "--json"}, `{"version":"v0","go":"go","os":"linux","arch":"amd64"}`},
-		{[]string{"completion", "bash"}, "complete -o filenames -F _berm berm"},
+		{[]string{"completion", "bash"}, "complete -F _berm berm"},
 		{[]string{"completion", "zsh"}, "bashcompinit"},
 		{[]string{"completion", "fish"}, "complete -c berm"},
 	} {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/bermhq/berm/api"
@@ -39,10 +40,10 @@ func (o *runOptions) flags() flags {
 		{name: "template-max", value: "SIZE", help: "how large the template's image may be (default: 1.5g for host)", set: size(&o.templateMax, false)},
 		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&o.isolation)},
 		{name: "timeout", value: "TIME", help: "wall clock for the program, as 30s or 2m (default: 30s)", set: duration(&o.limits.TimeoutSeconds)},
-		{name: "memory", value: "SIZE", help: "memory for all of it, as 512m or 2g (default: 512m)", set: size(&o.limits.MemoryBytes, true)},
+		{name: "memory", value: "SIZE", help: "memory for all of it, as 512m or 2g (default: 512m)", set: withUnit("memory", size(&o.limits.MemoryBytes, true))},
 		{name: "cpus", value: "N", help: "cores' worth of time (default: 1)", set: number(&o.limits.CPUs)},
 		{name: "pids", value: "N", help: "processes and threads (default: 128)", set: count(&o.limits.Pids)},
-		{name: "disk", value: "SIZE", help: "everything that is written (default: 512m)", set: size(&o.limits.DiskBytes, false)},
+		{name: "disk", value: "SIZE", help: "everything that is written (default: 512m)", set: withUnit("disk", size(&o.limits.DiskBytes, false))},
 		{name: "output-limit", value: "SIZE", help: "output kept per stream with --json; 64 times this ends the program (default: 1m)", set: size(&o.limits.OutputBytes, false)},
 		{name: "env", value: "K=V", help: "set a variable inside; nothing of your own environment goes in (repeat)", set: setEnv(o.env)},
 		{name: "in", value: "LOCAL[:PATH]", help: "copy a file or folder in, below /workspace unless PATH is absolute (repeat)", set: func(s string) error {
@@ -60,6 +61,16 @@ func (o *runOptions) flags() flags {
 		{name: "tty", short: "t", help: "give the program a terminal, yours", set: toggle(&o.tty)},
 		{name: "tag", value: "K=V", help: "a label on the run and in its report (repeat)", set: pairs(o.tags, "as in --tag session=s1")},
 		{name: "json", help: "print one JSON object instead of the output", set: toggle(&o.json)},
+	}
+}
+
+// withUnit refuses a small bare number: nobody means that many bytes.
+func withUnit(name string, set func(string) error) func(string) error {
+	return func(s string) error {
+		if n, err := strconv.Atoi(s); err == nil && n > 0 && n < 1<<20 {
+			return &fault{"--" + name + " " + s, "has no unit and would be bytes", "--" + name + " " + s + "m"}
+		}
+		return set(s)
 	}
 }
 

@@ -57,6 +57,9 @@ func buildTar(file string, opt Options, s *Store, m *meter) (b built, err error)
 	return built{tree: t, close: closeAll}, nil
 }
 
+// errNoTar says that a file is something else.
+var errNoTar = errors.New("it is no tar archive, or an empty one")
+
 // errSpool says that an archive unpacks to more than an image may have.
 var errSpool = errors.New("it unpacks to more than the limit")
 
@@ -64,6 +67,10 @@ func archiveError(file string, opt Options, err error) error {
 	if errors.Is(err, errSpool) {
 		return fail(api.CodeTemplateTooLarge, fmt.Sprintf("template %s: %v of %s", file, err, human(maxBytes(file, opt))),
 			"make a smaller archive, or raise the limit with --template-max")
+	}
+	if errors.Is(err, errNoTar) {
+		return fail(api.CodeTemplateInvalid, fmt.Sprintf("template %s: %v", file, errNoTar),
+			"name a folder or a tar archive of a root filesystem; a program to run comes after the flags, without --template")
 	}
 	return unreadable(file, err)
 }
@@ -122,9 +129,12 @@ func readTar(src io.ReaderAt, size int64, sp *spool, m *meter) (*tree, error) {
 		h, err := r.Next()
 		if err == io.EOF {
 			if count == 0 {
-				return nil, errors.New("it is no tar archive, or an empty one")
+				return nil, errNoTar
 			}
 			return t, nil
+		}
+		if count == 0 && (err == tar.ErrHeader || err == io.ErrUnexpectedEOF) {
+			return nil, errNoTar
 		}
 		if err != nil {
 			return nil, fmt.Errorf("entry %d: %w", count+1, err)

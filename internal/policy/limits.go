@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/bermhq/berm/api"
 )
@@ -52,23 +53,30 @@ func Limits(l api.Limits) (api.Limits, Verdict) {
 		v         float64
 		min, max  float64
 		unlimited bool
-		unit      string
+		text      func(float64) string
 	}{
-		{"timeout", l.TimeoutSeconds, 0, MaxTimeout, true, "seconds"},
-		{"memory", float64(l.MemoryBytes), MinMemoryBytes, MaxMemoryBytes, true, "bytes"},
-		{"cpus", l.CPUs, MinCPUs, MaxCPUs, true, "cores"},
-		{"pids", float64(l.Pids), 1, MaxPids, true, "tasks"},
-		{"disk", float64(l.DiskBytes), MinDiskBytes, MaxDiskBytes, false, "bytes"},
-		{"output", float64(l.OutputBytes), MinOutputBytes, MaxOutputBytes, false, "bytes"},
+		{"timeout", l.TimeoutSeconds, 0, MaxTimeout, true, timeText},
+		{"memory", float64(l.MemoryBytes), MinMemoryBytes, MaxMemoryBytes, true, sizeText},
+		{"cpus", l.CPUs, MinCPUs, MaxCPUs, true, plain},
+		{"pids", float64(l.Pids), 1, MaxPids, true, plain},
+		{"disk", float64(l.DiskBytes), MinDiskBytes, MaxDiskBytes, false, sizeText},
+		{"output-limit", float64(l.OutputBytes), MinOutputBytes, MaxOutputBytes, false, sizeText},
 	} {
-		rule := "limit." + c.name
+		rule := "limit." + strings.TrimSuffix(c.name, "-limit")
 		switch {
 		case c.v == api.Unlimited && c.unlimited:
 		case c.v == api.Unlimited:
 			return l, refuse(api.CodeLimitInvalid, rule, c.name+": cannot be unlimited: this cap can be enforced on every host", "give it a size, as in 2g")
 		case math.IsNaN(c.v) || c.v < c.min || c.v > c.max || c.v <= 0:
+			near := c.max
+			if !(c.v > c.max) {
+				near = c.min
+			}
+			if near == 0 {
+				near = api.DefaultTimeoutSeconds // the one that has no least value
+			}
 			return l, refuse(api.CodeLimitInvalid, rule,
-				fmt.Sprintf("%s: %s is outside %s to %s %s", c.name, plain(c.v), plain(c.min), plain(c.max), c.unit), "")
+				fmt.Sprintf("%s: %s is outside %s to %s", c.name, c.text(c.v), c.text(c.min), c.text(c.max)), "--"+c.name+" "+strings.ReplaceAll(c.text(near), "30 days", "720h"))
 		}
 	}
 	return l, Verdict{Allow: true, Rule: "limits"}
@@ -90,6 +98,29 @@ func Tags(tags map[string]string) Verdict {
 		}
 	}
 	return Verdict{Allow: true, Rule: "tags"}
+}
+
+// sizeText is a size as a flag takes it.
+func sizeText(f float64) string {
+	for i, unit := range []string{"t", "g", "m", "k"} {
+		if u := float64(int64(1) << (40 - 10*i)); f >= u && math.Mod(f, u) == 0 {
+			return plain(f/u) + unit
+		}
+	}
+	return plain(f)
+}
+
+// timeText is a time as a person reads it.
+func timeText(f float64) string {
+	switch {
+	case f < 60, math.IsInf(f, 0), math.IsNaN(f):
+		return plain(f) + "s"
+	case math.Mod(f, 24*3600) == 0:
+		return plain(f/24/3600) + " days"
+	case math.Mod(f, 3600) == 0:
+		return plain(f/3600) + "h"
+	}
+	return plain(f) + "s"
 }
 
 func plain(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

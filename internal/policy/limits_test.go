@@ -40,6 +40,26 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+func TestLimitsInWords(t *testing.T) {
+	for _, tt := range []struct {
+		in        api.Limits
+		says, fix string
+	}{
+		{api.Limits{MemoryBytes: 1 << 20}, "memory: 1m is outside 32m to 16t", "--memory 32m"},
+		{api.Limits{MemoryBytes: 1 << 45}, "memory: 32t is outside 32m to 16t", "--memory 16t"},
+		{api.Limits{DiskBytes: 1000}, "disk: 1000 is outside 1m to 16t", "--disk 1m"},
+		{api.Limits{TimeoutSeconds: 360000000}, "timeout: 100000h is outside 0s to 30 days", "--timeout 720h"},
+		{api.Limits{TimeoutSeconds: -2}, "timeout: -2s is outside 0s to 30 days", "--timeout 30s"},
+		{api.Limits{CPUs: 5000}, "cpus: 5000 is outside 0.01 to 1024", "--cpus 1024"},
+		{api.Limits{Pids: 1 << 30}, "pids: 1073741824 is outside 1 to 1048576", "--pids 1048576"},
+		{api.Limits{OutputBytes: 1 << 40}, "output-limit: 1t is outside 1 to 1g", "--output-limit 1g"},
+	} {
+		if _, v := Limits(tt.in); v.Reason != tt.says || v.Fix != tt.fix {
+			t.Errorf("%+v: %q, %q", tt.in, v.Reason, v.Fix)
+		}
+	}
+}
+
 func TestTags(t *testing.T) {
 	many := map[string]string{}
 	for i := range MaxTags + 1 {

@@ -24,6 +24,9 @@ var baseEnv = map[string]string{
 	"HOME": api.GuestHome,
 	"USER": api.GuestUser,
 	"LANG": "C.UTF-8",
+
+	// What Python printed is out when it is ended, and comes out live.
+	"PYTHONUNBUFFERED": "1",
 }
 
 // plan turns a request into what the guest is asked, or refuses it.
@@ -44,7 +47,7 @@ func (b *box) plan(req api.ExecRequest) (guest.Start, time.Duration, error) {
 		}
 		size += len(a)
 	}
-	env := make(map[string]string, len(req.Env)+6)
+	env := make(map[string]string, len(req.Env)+7)
 	for k, v := range baseEnv {
 		env[k] = v
 	}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The bash completion in a real bash: the words that it offers for a line.
+func TestBashCompletion(t *testing.T) {
+	sh, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	t.Chdir(t.TempDir())
+	os.WriteFile("with space.py", nil, 0o644)
+	os.Mkdir("dir", 0o755)
+	var script bytes.Buffer
+	bash(&script)
+	for _, tt := range []struct {
+		line []string // the last word is at the cursor
+		want []string
+		some bool // want is among what is offered
+	}{
+		{[]string{"berm", "ru"}, []string{"run"}, false},
+		{[]string{"berm", "--state", "/tmp", "ru"}, []string{"run"}, false},
+		{[]string{"berm", "--state", "d"}, []string{"dir"}, false},
+		{[]string{"berm", "bench", ""}, []string{"run"}, false},
+		{[]string{"berm", "completion", "z"}, []string{"zsh"}, false},
+		{[]string{"berm", "help", "at"}, []string{"attack"}, false},
+		{[]string{"berm", "doctor", ""}, nil, false},
+		{[]string{"berm", "attack", "--only", "net"}, []string{"network"}, false},
+		{[]string{"berm", "run", "--lang", "py"}, []string{"python"}, false},
+		{[]string{"berm", "run", "--mem"}, []string{"--memory"}, false},
+		{[]string{"berm", "run", "with"}, []string{"with space.py"}, false},
+		{[]string{"berm", ""}, []string{"run", "doctor", "completion", "help"}, true},
+	} {
+		cmd := exec.Command(sh, "--norc", "-c", script.String()+`
+COMP_WORDS=("$@") COMP_CWORD=$(($#-1)); _berm; printf '%s\n' "${COMPREPLY[@]}"`, "bash")
+		cmd.Args = append(cmd.Args, tt.line...)
+		out, err := cmd.CombinedOutput()
+		got := slices.DeleteFunc(strings.Split(string(out), "\n"), func(s string) bool { return s == "" })
+		if err != nil || !tt.some && !slices.Equal(got, tt.want) {
+			t.Errorf("%q: %q, %v; want %q", tt.line, got, err, tt.want)
+		}
+		for _, w := range tt.want {
+			if !slices.Contains(got, w) {
+				t.Errorf("%q: %q lacks %q", tt.line, got, w)
+			}
+		}
+	}
+}
