@@ -3,6 +3,7 @@
 # out, and compares the host before and after without asking berm. Exits
 # non-zero if an attempt succeeds or anything is left behind.
 . "$(dirname "$0")/lib.sh"
+# shellcheck disable=SC2119 # its arguments are for trying it out
 caps_here || die "the demo needs caps, and they need root or cgroups delegated to you" "try: sudo env PATH=\"\$PATH\" make demo"
 need python3 python3 # the template "host" is made of what this host has
 

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # Sourced by the scripts beside it: the working directory, a Go that is new
 # enough, and the flags that every build shares. -trimpath is used everywhere,
 # tests included, because with and without it are two build caches.
@@ -25,7 +26,7 @@ need() { command -v "$1" >/dev/null || install "$2"; }
 
 # caps_here says whether this user can make cgroups, which caps need: root, or
 # who was given a part of the tree. It is asked before the minutes of a build;
-# berm itself looks closer.
+# berm itself looks closer. Its arguments stand in for the tree and our place in it.
 caps_here() {
 	[ "$(id -u)" = 0 ] && return
 	local root=${1:-/sys/fs/cgroup} self=${2:-/proc/self/cgroup} dir c

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # Sourced by lib.sh: makes sure that there is a Go which can build this module,
 # or says the one line that gets it. It changes no setting of the user's.
 

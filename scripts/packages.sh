@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # Sourced: sorts the packages. $light do not link gVisor and touch no sandbox,
 # so they run under the race detector; $heavy are the others.
 

@@ -4,6 +4,7 @@
 # leaks). BERM_PROOF=1 makes the long ones long. The last line counts.
 . "$(dirname "$0")/lib.sh"
 caps=yes
+# shellcheck disable=SC2119
 caps_here || { caps=; say "without root or cgroups delegated to you the tests of real sandboxes are skipped" "try: sudo env PATH=\"\$PATH\" make test"; }
 need python3 python3
 need git git
