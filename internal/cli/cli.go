@@ -132,7 +132,7 @@ func Main(ctx context.Context, env Env) int {
 
 // globalFlags are those that may stand before the verb as well as after it.
 func globalFlags(env *Env) flags {
-	return flags{{name: "state", value: "DIR", help: "keep everything below DIR (BERM_STATE, /var/lib/berm, ~/.local/state/berm)", set: func(s string) error {
+	return flags{{name: "state", value: "DIR", help: "keep everything below DIR (default: BERM_STATE; else /var/lib/berm for root, ${XDG_STATE_HOME:-~/.local/state}/berm)", set: func(s string) error {
 		if s == "" {
 			return errEmpty
 		}

@@ -81,6 +81,25 @@ var habits = map[string]string{
 	"--version": "berm version",
 }
 
+// late finds a flag of berm's among the arguments of a program, which gets it.
+func (fs flags) late(file string, args []string) *fault {
+	for _, a := range args {
+		if a == "--" {
+			break
+		}
+		name, _, has := strings.Cut(a, "=")
+		i := slices.IndexFunc(fs, func(f flag) bool { return "--"+f.name == name })
+		if i < 0 {
+			continue
+		}
+		if fs[i].value != "" && !has {
+			a += " " + fs[i].value
+		}
+		return &fault{name, "stands after " + file + ", so the program got it and berm did not", "berm run " + a + " " + file}
+	}
+	return nil
+}
+
 func (fs flags) unknown(shown, name string) error {
 	f := &fault{what: "flag " + strings.SplitN(shown, "=", 2)[0], why: "is not known", try: "berm help run"}
 	if habit, ok := habits[f.what[len("flag "):]]; ok && slices.ContainsFunc(fs, func(k flag) bool { return k.name == "template" }) {

@@ -132,6 +132,9 @@ func (r *runner) tell() {
 	if slices.Contains(rep.CapsHit, api.CapDisk) {
 		r.env.note("disk: the cap of %s was reached", sizeText(lim.DiskBytes))
 	}
+	if r.late != nil && (rep.ExitCode != 0 || isTerminal(r.env.Stderr)) {
+		r.env.explain(r.late)
+	}
 	for _, d := range rep.Denied {
 		r.env.note("out: %s: %s", d.Target, d.Reason)
 		if d.Fix != "" {

@@ -37,6 +37,9 @@ func (env *Env) run(ctx context.Context, args []string) int {
 	if err == nil {
 		r.steps, err = r.opt.program(rest, dashes, env.Stdin)
 	}
+	if err == nil && !dashes && !r.opt.hasCode && len(rest) > 1 {
+		r.late = new(runOptions).flags().late(rest[0], rest[1:])
+	}
 	if err != nil {
 		return r.refuse(err)
 	}
@@ -93,6 +96,7 @@ type runner struct {
 	env     *Env
 	opt     runOptions
 	steps   []step
+	late    *fault // a flag of berm's that stands where it is the program's
 	started time.Time
 
 	progress progress

@@ -46,12 +46,12 @@ func (o *runOptions) flags() flags {
 		{name: "disk", value: "SIZE", help: "everything that is written (default: 512m)", set: withUnit("disk", size(&o.limits.DiskBytes, false))},
 		{name: "output-limit", value: "SIZE", help: "output kept per stream with --json; 64 times this ends the program (default: 1m)", set: size(&o.limits.OutputBytes, false)},
 		{name: "env", value: "K=V", help: "set a variable inside; nothing of your own environment goes in (repeat)", set: setEnv(o.env)},
-		{name: "in", value: "LOCAL[:PATH]", help: "copy a file or folder in, below /workspace unless PATH is absolute (repeat)", set: func(s string) error {
+		{name: "in", value: "LOCAL[:PATH]", help: "copy a file or folder in, below /workspace unless PATH is absolute; see Files in (repeat)", set: func(s string) error {
 			c, err := parseIn(s)
 			o.in = append(o.in, c)
 			return err
 		}},
-		{name: "out", value: "PATH-OR-GLOB[:LOCAL]", help: "bring files back when it ended, to LOCAL or here (repeat)", set: func(s string) error {
+		{name: "out", value: "PATH-OR-GLOB[:LOCAL]", help: "bring files back when it ended, to LOCAL or here; see Files out (repeat)", set: func(s string) error {
 			out, err := parseOut(s)
 			o.out = append(o.out, out)
 			return err

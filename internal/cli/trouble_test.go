@@ -108,3 +108,21 @@ func TestRunOutTrouble(t *testing.T) {
 		t.Errorf("report = %+v %+v", r.Denied, r.Artifacts)
 	}
 }
+
+// A flag that stands where it is the program's is named when that went wrong.
+func TestRunLateFlag(t *testing.T) {
+	w := newWorld(t)
+	t.Chdir(t.TempDir())
+	os.WriteFile("tool", []byte("#!false\n"), 0o644)
+	for _, tt := range []struct{ args, says string }{
+		{"tool --json", "berm: --json: stands after tool, so the program got it and berm did not\ntry: berm run --json tool\n"},
+		{"tool x --memory 1g", "try: berm run --memory SIZE tool\n"},
+		{"tool -- --json", ""},
+		{"tool --own", ""},
+	} {
+		_, _, errs := w.run(t.Context(), "", append([]string{"run"}, strings.Fields(tt.args)...)...)
+		if got := strings.Contains(errs, "stands after"); got != (tt.says != "") || !strings.Contains(errs, tt.says) {
+			t.Errorf("%q: %q", tt.args, errs)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package cli
+
+// runAbout is what `berm help run` says after the flags.
+const runAbout = `
+What it does
+  A fresh sandbox with its own user-space kernel starts, the program runs in it
+  as user agent in /workspace, its output comes out live, and everything is
+  gone. Inside there is nothing of yours but what you pass: no environment, no
+  files, no network, no keys. Flags stop at FILE or at --; what follows belongs
+  to the program. A FILE goes in alone: modules beside it need --in.
+
+Examples
+  berm run script.py 1 2 3                  a file, by its extension or #! line
+  berm run --in pkg:. pkg/main.py           a file and what lies beside it
+  berm run -- sh -c 'ls -la /'              a command of the template
+  berm run --lang python --code 'print(1)'  code as an argument
+  curl -s URL | berm run --lang bash -      code from standard input
+  berm run --in data.csv --out 'plots/*.svg:pics' plot.py
+                                            data.csv goes to /workspace, the
+                                            pictures come back to ./pics
+  berm run --stdin -- wc -l < words.txt     standard input, when you say so
+  berm run -t -- bash                       a terminal in a sandbox
+  berm run --timeout 2m --memory 2g --cpus 2 train.py
+  berm run --json -- python3 -c 'print(6*7)'
+
+Languages
+  python (py), javascript (js, node), sh, bash, go, ruby (rb), perl (pl), if the
+  template has them. Python is not buffered (PYTHONUNBUFFERED=1), so that its
+  output is live and is kept when time is up. Go compiles its standard library
+  anew in each sandbox: give it --timeout 2m.
+
+Files in
+  --in FILE and --in DIR go to /workspace/NAME; --in DIR:. puts what is in DIR
+  there; --in FILE:sub/ goes into a folder. A link that you name is followed,
+  links inside of a folder are kept as links. An absolute PATH may replace files
+  of the sandbox, where its user may write. If all of LOCAL:PATH is the name of
+  something here, that is meant, colons and all. Times and the permission bits
+  are kept.
+
+Files out
+  Without LOCAL the path below /workspace is kept. With LOCAL one file gets that
+  name, or keeps its own if LOCAL is a folder or ends in /; for a folder or a
+  glob LOCAL is the folder that all of it goes into. *, ? and [...] stay within
+  one name, ** is any number of folders; a colon in a name inside is matched by
+  ?. Files that are here already are replaced.
+  Only regular files come back, only below the folder you name, never through a
+  symlink, never setuid; at most 10000 of them, and --out-limit bytes, in a run.
+  If memory ends the sandbox, nothing comes back. What did not come is said on
+  stderr, and in "denied" with --json; the exit code stays the program's. A
+  folder that cannot be written and a glob that is none are refused beforehand.
+
+Limits
+  Sizes are 512k, 512m, 2g or plain bytes; times 30s, 2m. Timeout, memory, cpus
+  and pids may be "unlimited": you then accept that nothing holds that cap. A
+  host that cannot hold a cap refuses the run and says what to do.
+
+Exit code
+  the program's own; 128+n when signal n ended it; 124 when its time was up;
+  137 when memory ended it or it was killed (Ctrl-C too); 123 when another cap
+  ended it; 126, 127 when the command could not be executed or was not found;
+  125 when berm could not run it or refused to, and nothing was executed, and
+  when the --json report could not be written.
+
+Output
+  Without -t, and if your output is a terminal, text and plain colours pass;
+  every other control sequence is shown, as \x1b, and not obeyed. Elsewhere
+  bytes come as they are.
+`
