@@ -218,6 +218,13 @@ func procs(dir string) []int {
 	return out
 }
 
+// OnCgroup says whether a directory is one of a cgroup file system.
+func OnCgroup(dir string) bool {
+	var fs unix.Statfs_t
+	err := unix.Statfs(dir, &fs)
+	return err == nil && (fs.Type == unix.CGROUP_SUPER_MAGIC || fs.Type == unix.CGROUP2_SUPER_MAGIC)
+}
+
 // Empty says whether no process is in the group, or the group is gone.
 func (c *Cgroup) Empty() bool {
 	for _, d := range c.dirs() {

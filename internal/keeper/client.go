@@ -99,6 +99,13 @@ func (c *Client) Stop(ctx context.Context, id string) error {
 	return err
 }
 
+// SetDeadline moves the time at which the keeper ends a sandbox, in both
+// directions but never past what it was launched with.
+func (c *Client) SetDeadline(ctx context.Context, id string, t time.Time) error {
+	_, err := c.call(ctx, request{Op: "deadline", ID: id, DeadlineMS: t.UnixMilli()})
+	return err
+}
+
 // Facts asks what the keeper knows of this host; with probe it tries it out.
 func (c *Client) Facts(ctx context.Context, probe bool) (Facts, error) {
 	q := request{Op: "facts"}

@@ -23,7 +23,22 @@ type Config struct {
 	Runtime  string // the program that sandboxes run, on the host
 	Rootless bool   // root only in a user namespace of its own
 	NoSweep  bool   // leave what dead keepers left, to look at it
+
+	// Ceiling, if there is one, is the most that the engine may ask for: what
+	// parses hostile bytes cannot widen what the caller of berm wanted.
+	Ceiling *Ceiling
 }
+
+// A Ceiling bounds the sandboxes of one keeper.
+type Ceiling struct {
+	Limits    jail.Limits   `json:"limits"` // of each; zero in a field: not bounded
+	Sandboxes int           `json:"sandboxes"`
+	Life      time.Duration `json:"life"` // of each, from its launch; 0: not bounded
+}
+
+// maxInFlight bounds the requests that are worked on at one time. The next one
+// is not read before.
+const maxInFlight = 64
 
 // A Keeper launches and ends sandboxes for one engine.
 type Keeper struct {
@@ -37,9 +52,10 @@ type Keeper struct {
 
 	sendMu sync.Mutex // one message at a time on conn
 
-	mu      sync.Mutex // guards what follows
-	running map[string]*sandbox
-	closing bool
+	mu       sync.Mutex // guards what follows
+	running  map[string]*sandbox
+	launched int
+	closing  bool
 }
 
 // Run serves one engine on engine until it or the owner goes away, then ends
@@ -93,7 +109,9 @@ func (k *Keeper) runs() string { return filepath.Join(k.cfg.StateDir, "runs") }
 
 func (k *Keeper) serve() error {
 	buf := make([]byte, maxMessage)
+	slots := make(chan struct{}, maxInFlight)
 	for {
+		slots <- struct{}{}
 		var q request
 		files, err := receive(k.conn, buf, &q)
 		if err != nil {
@@ -108,7 +126,10 @@ func (k *Keeper) serve() error {
 		if q.Op == "launch" && q.Launch != nil {
 			s, err = k.admit(*q.Launch)
 		}
-		go k.handle(q, s, err, files)
+		go func() {
+			defer func() { <-slots }()
+			k.handle(q, s, err, files)
+		}()
 	}
 }
 
@@ -153,6 +174,13 @@ func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File,
 			s.end(CauseStopped)
 			<-s.gone
 		}
+		return reply{}, nil, nil
+	case "deadline":
+		s := k.find(q.ID)
+		if s == nil {
+			return reply{}, nil, &Refusal{Code: "sandbox.not-found", Message: "no such sandbox: " + q.ID}
+		}
+		s.setDeadline(q.DeadlineMS)
 		return reply{}, nil, nil
 	case "facts":
 		return reply{Facts: k.facts(q.ID == "probe")}, nil, nil

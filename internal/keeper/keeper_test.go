@@ -34,10 +34,14 @@ func TestAdmit(t *testing.T) {
 		{"image with a path", Launch{ID: testID, Images: []string{"../secret"}}, "not an image name"},
 		{"no image", Launch{ID: testID}, "0 images"},
 		{"a cap that nothing holds", Launch{ID: testID, Images: image, Limits: jail.Limits{MemoryBytes: 1}}, "cannot enforce"},
+		{"another program", Launch{ID: testID, Images: image, Args: []string{"sh", "-c", "id"}}, "not those of a sandbox"},
 		{"another cap", Launch{ID: testID, Images: image, Limits: jail.Limits{Tasks: 1}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k.running = map[string]*sandbox{}
+			if tt.q.Args == nil {
+				tt.q.Args = []string{"runsc-sandbox", "boot"}
+			}
 			_, err := k.admit(tt.q)
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("admit = %v, want %q", err, tt.want)
@@ -48,6 +52,76 @@ func TestAdmit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What parses hostile bytes cannot ask for more than its caller wanted.
+func TestCeiling(t *testing.T) {
+	now := time.UnixMilli(1_000_000)
+	in := func(d time.Duration) int64 { return now.Add(d).UnixMilli() }
+	c := &Ceiling{Limits: jail.Limits{MemoryBytes: 100, Tasks: 10, CPUs: 1}, Sandboxes: 1, Life: time.Minute}
+	good := Launch{Limits: jail.Limits{MemoryBytes: 100, Tasks: 10, CPUs: 1}, DeadlineMS: in(time.Minute)}
+	for _, tt := range []struct {
+		name string
+		bad  func(q *Launch)
+	}{
+		{"", func(*Launch) {}},
+		{"memory", func(q *Launch) { q.Limits.MemoryBytes = 101 }},
+		{"memory", func(q *Launch) { q.Limits.MemoryBytes = 0 }},
+		{"memory", func(q *Launch) { q.Limits.MemoryBytes = -1 }},
+		{"tasks", func(q *Launch) { q.Limits.Tasks = 11 }},
+		{"tasks", func(q *Launch) { q.Limits.Tasks = 0 }},
+		{"cpus", func(q *Launch) { q.Limits.CPUs = 2 }},
+		{"deadline", func(q *Launch) { q.DeadlineMS = in(2 * time.Minute) }},
+		{"deadline", func(q *Launch) { q.DeadlineMS = 0 }},
+	} {
+		q := good
+		tt.bad(&q)
+		err := c.admits(q, now)
+		if (err == nil) != (tt.name == "") || err != nil && !strings.Contains(err.Error(), tt.name) {
+			t.Errorf("%s: %+v: %v", tt.name, q, err)
+		}
+	}
+	k := &Keeper{running: map[string]*sandbox{}, cfg: Config{Ceiling: c}}
+	q := Launch{ID: testID, Images: []string{strings.Repeat("a", 26)}, Args: []string{"runsc-sandbox"}, Limits: good.Limits,
+		DeadlineMS: time.Now().Add(time.Second).UnixMilli()}
+	if _, err := k.admit(q); err != nil {
+		t.Fatal(err)
+	}
+	q.ID = "z" + testID[1:]
+	if _, err := k.admit(q); err == nil {
+		t.Error("a second sandbox was admitted under a ceiling of one")
+	}
+	if err := (*Ceiling)(nil).admits(Launch{}, now); err != nil {
+		t.Errorf("no ceiling: %v", err)
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	at := func(s *sandbox) string {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.cause
+	}
+	s := &sandbox{last: time.Now().Add(time.Hour).UnixMilli()}
+	s.setDeadline(time.Now().Add(-time.Second).UnixMilli())
+	time.Sleep(50 * time.Millisecond)
+	if at(s) != CauseDeadline {
+		t.Errorf("past its deadline: %q", at(s))
+	}
+	s = &sandbox{last: time.Now().Add(30 * time.Millisecond).UnixMilli()}
+	s.setDeadline(time.Now().Add(time.Hour).UnixMilli())
+	time.Sleep(100 * time.Millisecond)
+	if at(s) != CauseDeadline {
+		t.Error("a deadline was moved past the last one")
+	}
+	s = &sandbox{}
+	s.setDeadline(time.Now().Add(30 * time.Millisecond).UnixMilli())
+	s.setDeadline(time.Now().Add(time.Hour).UnixMilli())
+	time.Sleep(100 * time.Millisecond)
+	if at(s) != "" {
+		t.Error("a deadline that was moved away came all the same")
+	}
+	s.stopTimer()
 }
 
 // A client whose keeper goes away gets an answer, not silence.

@@ -82,9 +82,8 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 	scratch = nil
 	s.born(proc)
 	go s.wait(k)
-	if q.DeadlineMS > 0 {
-		s.timer = time.AfterFunc(time.Until(time.UnixMilli(q.DeadlineMS)), func() { s.end(CauseDeadline) })
-	}
+	s.last = q.DeadlineMS
+	s.setDeadline(q.DeadlineMS)
 
 	err = jail.WaitByte(f.sync, bootTimeout)
 	f.sync.Close()
@@ -125,7 +124,13 @@ func (k *Keeper) admit(q Launch) (*sandbox, error) {
 			return nil, fmt.Errorf("launch: %q is not an image name", i)
 		}
 	}
+	if len(q.Args) == 0 || len(q.Args) > 64 || q.Args[0] != "runsc-sandbox" {
+		return nil, errors.New("launch: the arguments are not those of a sandbox")
+	}
 	if err := k.unenforceable(q.Limits); err != nil {
+		return nil, err
+	}
+	if err := k.cfg.Ceiling.admits(q, time.Now()); err != nil {
 		return nil, err
 	}
 	k.mu.Lock()
@@ -133,10 +138,35 @@ func (k *Keeper) admit(q Launch) (*sandbox, error) {
 	if k.closing || k.running[q.ID] != nil {
 		return nil, fmt.Errorf("launch: %s: already running, or the keeper is ending", q.ID)
 	}
+	if c := k.cfg.Ceiling; c != nil && k.launched >= c.Sandboxes {
+		return nil, fmt.Errorf("launch: %d sandboxes were asked for, and no more", c.Sandboxes)
+	}
 	s := &sandbox{id: q.ID, gone: make(chan struct{}), unOOM: func() {},
 		lap: time.Now(), parts: map[string]float64{}}
 	k.running[q.ID] = s
+	k.launched++
 	return s, nil
+}
+
+// admits says whether q is within c. Each field of c that is set must be met by
+// a limit: none is more than any.
+func (c *Ceiling) admits(q Launch, now time.Time) error {
+	if c == nil {
+		return nil
+	}
+	over := func(asked, most float64) bool { return most > 0 && (asked <= 0 || asked > most) }
+	l := q.Limits
+	switch {
+	case over(float64(l.MemoryBytes), float64(c.Limits.MemoryBytes)):
+		return fmt.Errorf("launch: memory %d is over the ceiling %d", l.MemoryBytes, c.Limits.MemoryBytes)
+	case over(float64(l.Tasks), float64(c.Limits.Tasks)):
+		return fmt.Errorf("launch: tasks %d are over the ceiling %d", l.Tasks, c.Limits.Tasks)
+	case over(l.CPUs, c.Limits.CPUs):
+		return fmt.Errorf("launch: cpus %g are over the ceiling %g", l.CPUs, c.Limits.CPUs)
+	case c.Life > 0 && (q.DeadlineMS <= 0 || time.UnixMilli(q.DeadlineMS).After(now.Add(c.Life))):
+		return fmt.Errorf("launch: the deadline is past the ceiling %v", c.Life)
+	}
+	return nil
 }
 
 // launchFiles are the descriptors around one launch.

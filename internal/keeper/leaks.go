@@ -71,7 +71,7 @@ func liveIDs(runs string) map[string]bool {
 	live := map[string]bool{}
 	ents, _ := os.ReadDir(runs)
 	for _, e := range ents {
-		f, err := os.Open(filepath.Join(runs, e.Name(), ownerFile))
+		f, err := openRecord(filepath.Join(runs, e.Name()))
 		if err != nil {
 			continue
 		}

@@ -73,9 +73,11 @@ func (r *Refusal) Error() string { return r.Message }
 
 type request struct {
 	Seq    uint64  `json:"seq"`
-	Op     string  `json:"op"` // launch, connect, stop, facts
+	Op     string  `json:"op"` // launch, connect, stop, deadline, facts
 	Launch *Launch `json:"launch,omitempty"`
 	ID     string  `json:"id,omitempty"`
+
+	DeadlineMS int64 `json:"deadline_ms,omitempty"`
 }
 
 // A reply to launch carries control, agent and upper; to connect, control.

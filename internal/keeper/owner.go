@@ -2,6 +2,8 @@ package keeper
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,7 +130,7 @@ func sweepOne(dir string, look bool) (Stale, bool) {
 	if !idShape.MatchString(name) {
 		return Stale{}, false
 	}
-	f, err := os.Open(filepath.Join(dir, ownerFile))
+	f, err := openRecord(dir)
 	if err != nil {
 		return Stale{}, false
 	}
@@ -137,7 +139,7 @@ func sweepOne(dir string, look bool) (Stale, bool) {
 		return Stale{}, false // its keeper lives
 	}
 	var r record
-	if err := json.NewDecoder(f).Decode(&r); err != nil || r.ID != name {
+	if err := json.NewDecoder(io.LimitReader(f, maxMessage)).Decode(&r); err != nil || r.ID != name {
 		r = record{ID: name}
 	}
 	s := Stale{ID: name, Keeper: r.Keeper, Age: time.Since(r.Created), Left: []string{dir}}
@@ -159,11 +161,25 @@ func sweepOne(dir string, look bool) (Stale, bool) {
 	return s, true
 }
 
-// ownGroup says whether all directories of a record are of the name that its
-// sandbox gives them, so that a damaged record ends nobody else's processes.
+// openRecord opens a record without following a link or waiting for a pipe.
+func openRecord(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("%s is not a record", f.Name())
+	}
+	return f, nil
+}
+
+// ownGroup says whether all directories of a record are cgroups of the name
+// that its sandbox gives them, so that a record that lies ends nobody else's
+// processes.
 func ownGroup(c *jail.Cgroup, id string) bool {
 	for _, d := range c.Dirs {
-		if filepath.Base(d) != groupName(id) {
+		if filepath.Base(d) != groupName(id) || !jail.OnCgroup(filepath.Dir(d)) {
 			return false
 		}
 	}

@@ -20,10 +20,12 @@ type sandbox struct {
 	claim *claim
 	upper *os.File
 	unOOM func()
-	timer *time.Timer
 
-	once  sync.Once
-	mu    sync.Mutex // guards proc and cause
+	once sync.Once
+	last int64 // the latest deadline there can be, Unix milliseconds; 0: any
+
+	mu    sync.Mutex // guards timer, proc and cause
+	timer *time.Timer
 	proc  *os.Process
 	cause string
 	gone  chan struct{} // closed when nothing is left
@@ -52,6 +54,32 @@ func (s *sandbox) end(cause string) {
 	}
 	if s.proc != nil {
 		s.proc.Signal(syscall.SIGKILL)
+	}
+}
+
+// setDeadline has the child ended at a time, Unix milliseconds, or at the last
+// time that it was launched with. With neither, never.
+func (s *sandbox) setDeadline(ms int64) {
+	if s.last > 0 && (ms <= 0 || ms > s.last) {
+		ms = s.last
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
+	}
+	if ms > 0 {
+		s.timer = time.AfterFunc(time.Until(time.UnixMilli(ms)), func() { s.end(CauseDeadline) })
+	}
+}
+
+// stopTimer ends all deadlines.
+func (s *sandbox) stopTimer() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop()
 	}
 }
 
@@ -100,9 +128,7 @@ func (s *sandbox) wait(k *Keeper) {
 // the child is gone, or when there never was one.
 func (s *sandbox) undo(k *Keeper) (err error) {
 	s.once.Do(func() {
-		if s.timer != nil {
-			s.timer.Stop()
-		}
+		s.stopTimer()
 		s.unOOM()
 		k.launcher.Unlisten(s.id)
 		if s.upper != nil {

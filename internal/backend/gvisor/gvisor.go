@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -60,8 +61,11 @@ func hostTasks(n int64) int64 {
 	if n <= 0 {
 		return 0
 	}
-	return 4*n + 128
+	return min(4*n+128, maxTasks)
 }
+
+// maxTasks is the most that a pids cgroup takes.
+const maxTasks = 4 << 20
 
 func limits(l api.Limits) jail.Limits {
 	j := jail.Limits{Tasks: hostTasks(l.Pids)}
@@ -86,8 +90,30 @@ func numCPU(l api.Limits) int {
 	return max(n, 2)
 }
 
+// fits refuses caps that are none, because the host has less.
+func fits(l api.Limits) error {
+	refuse := func(what, most, flag string) error {
+		return &api.Error{Code: api.CodeLimitInvalid, Message: what + " is more than this host has (" + most + "), so it would cap nothing",
+			Hint: "--" + flag + "=unlimited, if that is what you want"}
+	}
+	var si unix.Sysinfo_t
+	if err := unix.Sysinfo(&si); err != nil {
+		return fmt.Errorf("ask for the host's memory: %w", err)
+	}
+	if total := int64(si.Totalram) * int64(si.Unit); l.MemoryBytes > total {
+		return refuse(fmt.Sprintf("memory: %d MiB", l.MemoryBytes>>20), fmt.Sprintf("%d MiB", total>>20), "memory")
+	}
+	if n := runtime.NumCPU(); l.CPUs > float64(n) {
+		return refuse(fmt.Sprintf("cpus: %g", l.CPUs), strconv.Itoa(n), "cpus")
+	}
+	return nil
+}
+
 // Start launches a sandbox and returns when its guest agent has been started.
 func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, error) {
+	if err := fits(s.Limits); err != nil {
+		return nil, err
+	}
 	spec, err := marshalSpec(s)
 	if err != nil {
 		return nil, err
@@ -265,6 +291,11 @@ func (i *instance) Stop(ctx context.Context) error {
 	delete(i.b.live, i.id)
 	i.b.mu.Unlock()
 	return nil
+}
+
+// SetDeadline has the keeper end the sandbox at t, even if the engine is stuck.
+func (i *instance) SetDeadline(ctx context.Context, t time.Time) error {
+	return i.b.keeper.SetDeadline(ctx, i.id, t)
 }
 
 // Usage measures from outside, or tells the last figures after the end.
