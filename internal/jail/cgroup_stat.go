@@ -1,8 +1,10 @@
 package jail
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,63 +20,103 @@ type Stat struct {
 	TaskFails  int64 // forks refused at the task limit
 }
 
-// Stat reads the group's counters. A counter that the kernel does not keep
-// reads as zero; a group that is gone, goes
-// meanwhile, or is closed to this user is an error.
-func (c *Cgroup) Stat() (Stat, error) {
-	s := c.stat()
-	for _, d := range c.dirs() {
-		if _, err := os.Stat(filepath.Join(d, "cgroup.procs")); err != nil {
-			return Stat{}, err
+// A Gauge reads the figures of one group through files that were opened before.
+// It can be handed to a process that sees no cgroup file system: the files are
+// all that it gets.
+type Gauge struct {
+	v2    bool
+	names []string // "controller/file", as Files
+	files []*os.File
+}
+
+// gauged are the files that figures come from.
+func gauged(v2 bool) []string {
+	if v2 {
+		return []string{"/cpu.stat", "/memory.stat", "/memory.peak", "/memory.events", "/pids.current", "/pids.events"}
+	}
+	return []string{"cpuacct/cpuacct.usage", "memory/memory.stat", "memory/memory.max_usage_in_bytes",
+		"memory/memory.oom_control", "pids/pids.current", "pids/pids.events"}
+}
+
+// Gauge opens the group's figures. What this kernel does not keep is left out
+// and reads as zero.
+func (c *Cgroup) Gauge() *Gauge {
+	g := &Gauge{v2: c.V2}
+	for _, name := range gauged(c.V2) {
+		ctrl, file, _ := strings.Cut(name, "/")
+		dir := c.dir(ctrl)
+		if dir == "" {
+			continue
+		}
+		if f, err := os.Open(filepath.Join(dir, file)); err == nil {
+			g.names, g.files = append(g.names, name), append(g.files, f)
 		}
 	}
-	return s, nil
+	return g
 }
 
-func (c *Cgroup) stat() Stat {
-	if c.V2 {
-		return c.statV2()
+// GaugeOf puts together a gauge that came from another process.
+func GaugeOf(v2 bool, names []string, files []*os.File) *Gauge {
+	return &Gauge{v2: v2, names: names, files: files[:min(len(names), len(files))]}
+}
+
+// Parts are what GaugeOf needs on the other side.
+func (g *Gauge) Parts() (names []string, files []*os.File) { return g.names, g.files }
+
+// Close closes the files.
+func (g *Gauge) Close() {
+	for _, f := range g.files {
+		f.Close()
+	}
+}
+
+// Stat reads the figures. A group that is gone, or never had any, is an error.
+func (g *Gauge) Stat() (Stat, error) {
+	var failed error
+	read := func(name string) string {
+		i := slices.Index(g.names, name)
+		if i < 0 || i >= len(g.files) {
+			return ""
+		}
+		b := make([]byte, 8<<10)
+		n, err := g.files[i].ReadAt(b, 0)
+		if err != nil && err != io.EOF {
+			failed = err
+		}
+		return string(b[:n])
+	}
+	if len(g.files) == 0 {
+		return Stat{}, os.ErrNotExist
 	}
 	var s Stat
-	s.CPU = time.Duration(c.number("cpuacct", "cpuacct.usage"))
-	mem := c.fields("memory", "memory.stat")
+	if g.v2 {
+		s.CPU = time.Duration(fields(read("/cpu.stat"))["usage_usec"]) * time.Microsecond
+		mem := fields(read("/memory.stat"))
+		s.Memory = mem["anon"] + mem["shmem"] + mem["kernel"]
+		s.MemoryPeak = number(read("/memory.peak"))
+		s.OOMKills = fields(read("/memory.events"))["oom_kill"]
+		s.Tasks = number(read("/pids.current"))
+		s.TaskFails = fields(read("/pids.events"))["max"]
+		return s, failed
+	}
+	s.CPU = time.Duration(number(read("cpuacct/cpuacct.usage")))
+	mem := fields(read("memory/memory.stat"))
 	s.Memory = mem["rss"] + mem["shmem"]
-	s.MemoryPeak = c.number("memory", "memory.max_usage_in_bytes")
-	s.OOMKills = c.fields("memory", "memory.oom_control")["oom_kill"]
-	s.Tasks = c.number("pids", "pids.current")
-	s.TaskFails = c.fields("pids", "pids.events")["max"]
-	return s
+	s.MemoryPeak = number(read("memory/memory.max_usage_in_bytes"))
+	s.OOMKills = fields(read("memory/memory.oom_control"))["oom_kill"]
+	s.Tasks = number(read("pids/pids.current"))
+	s.TaskFails = fields(read("pids/pids.events"))["max"]
+	return s, failed
 }
 
-func (c *Cgroup) statV2() Stat {
-	var s Stat
-	s.CPU = time.Duration(c.fields("", "cpu.stat")["usage_usec"]) * time.Microsecond
-	mem := c.fields("", "memory.stat")
-	s.Memory = mem["anon"] + mem["shmem"] + mem["kernel"]
-	s.MemoryPeak = c.number("", "memory.peak")
-	s.OOMKills = c.fields("", "memory.events")["oom_kill"]
-	s.Tasks = c.number("", "pids.current")
-	s.TaskFails = c.fields("", "pids.events")["max"]
-	return s
-}
-
-func (c *Cgroup) read(ctrl, file string) string {
-	dir := c.dir(ctrl)
-	if dir == "" {
-		return ""
-	}
-	b, _ := os.ReadFile(filepath.Join(dir, file))
-	return string(b)
-}
-
-func (c *Cgroup) number(ctrl, file string) int64 {
-	n, _ := strconv.ParseInt(strings.TrimSpace(c.read(ctrl, file)), 10, 64)
+func number(s string) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
 	return n
 }
 
-func (c *Cgroup) fields(ctrl, file string) map[string]int64 {
+func fields(s string) map[string]int64 {
 	out := map[string]int64{}
-	for line := range strings.Lines(c.read(ctrl, file)) {
+	for line := range strings.Lines(s) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
 			if n, err := strconv.ParseInt(v, 10, 64); err == nil {
 				out[k] = n

@@ -39,7 +39,8 @@ func (c *Cgroup) WatchOOM(f func()) (stop func(), err error) {
 			return
 		}
 		// Taking the group away rings the bell too; only an OOM counts.
-		if c.fields("memory", "memory.oom_control")["oom_kill"] > 0 || c.fields("memory", "memory.oom_control")["under_oom"] > 0 {
+		state, _ := os.ReadFile(filepath.Join(dir, "memory.oom_control"))
+		if now := fields(string(state)); now["oom_kill"] > 0 || now["under_oom"] > 0 {
 			f()
 		}
 	}()

@@ -37,10 +37,10 @@ type answer struct {
 // Running is one launched sandbox.
 type Running struct {
 	PID     int
-	Control *os.File // connection to its control server
-	Agent   *os.File // host end of the agent stream
-	Upper   *os.File // its writable layer, for Allocated
-	Cgroup  *jail.Cgroup
+	Control *os.File           // connection to its control server
+	Agent   *os.File           // host end of the agent stream
+	Upper   *os.File           // its writable layer, for Allocated
+	Gauge   *jail.Gauge        // its cgroup's figures; nil: it has none
 	Parts   map[string]float64 // milliseconds of each step of the launch
 	Gone    chan struct{}      // closed when it has ended and nothing is left
 	Exited  Exited             // once Gone is closed
@@ -68,12 +68,15 @@ func (c *Client) Launch(ctx context.Context, l Launch, spec *os.File) (*Running,
 		}
 		return nil, err
 	}
-	if len(a.files) != 3 {
+	if len(a.files) != 3+len(a.Gauge) {
 		closeAll(a.files)
 		return nil, errors.New("keeper: launch answer is not whole")
 	}
 	r := &Running{PID: a.PID, Control: a.files[0], Agent: a.files[1], Upper: a.files[2],
-		Cgroup: a.Cgroup, Parts: a.Parts, Gone: make(chan struct{})}
+		Parts: a.Parts, Gone: make(chan struct{})}
+	if len(a.Gauge) > 0 {
+		r.Gauge = jail.GaugeOf(a.V2, a.Gauge, a.files[3:])
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.early[l.ID]; ok {

@@ -162,7 +162,17 @@ func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File,
 		if err != nil {
 			return reply{}, nil, err
 		}
-		return reply{PID: s.pid, Cgroup: s.group, Parts: s.parts}, out, nil
+		r := reply{PID: s.pid, Parts: s.parts}
+		if s.gauge != nil {
+			names, files := s.gauge.Parts()
+			r.Gauge, r.V2 = names, s.group.V2
+			for _, f := range files { // the caller closes what it sends
+				if d, err := dup(f); err == nil {
+					out = append(out, d)
+				}
+			}
+		}
+		return r, out, nil
 	case "connect":
 		if k.find(q.ID) == nil {
 			return reply{}, nil, &Refusal{Code: "sandbox.not-found", Message: "no such sandbox: " + q.ID}
@@ -203,6 +213,12 @@ func (k *Keeper) facts(probe bool) *Facts {
 	}
 	for c, err := range k.missing {
 		f.Missing[c] = err.Error()
+	}
+	for _, v := range []string{"mds", "l1tf", "meltdown"} {
+		b, err := os.ReadFile("/sys/devices/system/cpu/vulnerabilities/" + v)
+		if err == nil && strings.HasPrefix(string(b), "Vulnerable") {
+			f.CPU = append(f.CPU, v+": "+strings.TrimSpace(string(b)))
+		}
 	}
 	if !probe {
 		return f

@@ -45,6 +45,9 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 			return nil, err
 		}
 	}
+	if s.group != nil {
+		s.gauge = s.group.Gauge()
+	}
 	s.step("cgroup")
 	uid := 0
 	if !k.cfg.Rootless {
@@ -235,13 +238,19 @@ func (k *Keeper) files(q Launch, spec *os.File, uid int) (f launchFiles, err err
 	}
 	give("upper", upper)
 	// A second descriptor of it, for the figures: fstat only.
-	fd, err := unix.FcntlInt(upper.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
+	if f.upper, err = dup(upper); err != nil {
 		return f, err
 	}
-	f.upper = os.NewFile(uintptr(fd), "upper")
 	f.engine = append(f.engine, readOnly(upper))
 	return f, nil
+}
+
+func dup(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // readOnly opens the same file again for reading.

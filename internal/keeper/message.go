@@ -54,6 +54,7 @@ type Facts struct {
 	CgroupV2  bool              `json:"cgroup_v2"`
 	Missing   map[string]string `json:"missing,omitempty"` // controller -> why it cannot be used
 	StateFree int64             `json:"state_free"`        // bytes left where writable layers lie
+	CPU       []string          `json:"cpu,omitempty"`     // holes of the processor that nothing here closes
 
 	Groups  string `json:"groups,omitempty"`   // why no group could be made, "" if one was
 	OwnUIDs string `json:"own_uids,omitempty"` // why sandboxes cannot have host uids of their own
@@ -80,12 +81,14 @@ type request struct {
 	DeadlineMS int64 `json:"deadline_ms,omitempty"`
 }
 
-// A reply to launch carries control, agent and upper; to connect, control.
+// A reply to launch carries control, agent, upper and the files of the gauge; to
+// connect, control.
 type reply struct {
 	Seq    uint64             `json:"seq,omitempty"` // 0: an event
 	Err    *Refusal           `json:"err,omitempty"`
 	PID    int                `json:"pid,omitempty"`
-	Cgroup *jail.Cgroup       `json:"cgroup,omitempty"`
+	Gauge  []string           `json:"gauge,omitempty"` // names of the files of the gauge
+	V2     bool               `json:"v2,omitempty"`
 	Facts  *Facts             `json:"facts,omitempty"`
 	Exited *Exited            `json:"exited,omitempty"`
 	Parts  map[string]float64 `json:"parts,omitempty"` // milliseconds of each step of a launch
@@ -93,7 +96,7 @@ type reply struct {
 
 const (
 	maxMessage = 64 << 10
-	maxFiles   = 4
+	maxFiles   = 16
 )
 
 var (

@@ -16,6 +16,7 @@ type sandbox struct {
 	id    string
 	pid   int
 	group *jail.Cgroup
+	gauge *jail.Gauge
 	lease *jail.Lease
 	claim *claim
 	upper *os.File
@@ -105,7 +106,7 @@ func (s *sandbox) wait(k *Keeper) {
 		}
 	}
 	if s.group != nil {
-		e.Stat, _ = s.group.Stat() // ours to remove, so it is there
+		e.Stat, _ = s.gauge.Stat() // the group is ours to remove, so it is there
 	}
 	e.Upper = Allocated(s.upper)
 	s.mu.Lock()
@@ -133,6 +134,9 @@ func (s *sandbox) undo(k *Keeper) (err error) {
 		k.launcher.Unlisten(s.id)
 		if s.upper != nil {
 			s.upper.Close()
+		}
+		if s.gauge != nil {
+			s.gauge.Close()
 		}
 		if s.group != nil {
 			err = s.group.Remove(2 * time.Second)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -88,11 +87,8 @@ func (b *Backend) HostFacts(ctx context.Context, l api.Limits) ([]string, error)
 	if l.DiskBytes > f.StateFree {
 		out = append(out, fmt.Sprintf("state directory: %d bytes are free, fewer than the disk cap: the guest may see a full disk before", f.StateFree))
 	}
-	for _, v := range []string{"mds", "l1tf", "meltdown"} {
-		s, err := os.ReadFile("/sys/devices/system/cpu/vulnerabilities/" + v)
-		if err == nil && strings.HasPrefix(string(s), "Vulnerable") {
-			out = append(out, "cpu: "+v+": "+strings.TrimSpace(string(s)))
-		}
+	for _, v := range f.CPU {
+		out = append(out, "cpu: "+v)
 	}
 	return out, nil
 }

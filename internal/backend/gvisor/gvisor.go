@@ -218,8 +218,8 @@ func (i *instance) start() error {
 	// Nothing more is asked over this connection: pause, snapshot and restore
 	// take fresh ones from the keeper.
 	defer c.close()
-	if i.run.Cgroup != nil {
-		if _, err := i.run.Cgroup.Stat(); err != nil { // without it no ending could be told
+	if i.run.Gauge != nil {
+		if _, err := i.run.Gauge.Stat(); err != nil { // without it no ending could be told
 			return fmt.Errorf("read the figures of the sandbox: %w", err)
 		}
 	}
@@ -301,9 +301,9 @@ func (i *instance) SetDeadline(ctx context.Context, t time.Time) error {
 // Usage measures from outside, or tells the last figures after the end.
 func (i *instance) Usage() (backend.Usage, error) {
 	var st jail.Stat
-	if i.run.Cgroup != nil {
+	if i.run.Gauge != nil {
 		var err error
-		if st, err = i.run.Cgroup.Stat(); err != nil {
+		if st, err = i.run.Gauge.Stat(); err != nil {
 			// It is being taken away: the keeper has the last figures.
 			select {
 			case <-i.run.Gone:
