@@ -71,6 +71,7 @@ func open(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) {
 		Agent:    program("agent"),
 		NoImage:  o.NoTemplate,
 		NoSweep:  o.NoSweep,
+		Only:     o.Only,
 	}
 	opt.Image = image.Options{Include: o.Include, Exclude: o.Exclude, MaxBytes: o.MaxBytes}
 	if o.Progress != nil {

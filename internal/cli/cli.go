@@ -58,6 +58,10 @@ type OpenOptions struct {
 	Include, Exclude []string
 	MaxBytes         int64
 
+	// Only says that one sandbox will be asked for, with at most these limits;
+	// nil: any.
+	Only *api.Limits
+
 	NoTemplate bool // no sandbox will be made: build no image
 	NoSweep    bool // leave what dead keepers left, to look at it
 

@@ -164,6 +164,7 @@ func (r *runner) inside(ctx context.Context) (ran bool, err error) {
 	r.session, err = r.env.Open(ctx, OpenOptions{
 		StateDir: r.env.StateDir, Template: r.opt.template, Isolation: r.opt.isolation, Progress: r.progress.update,
 		Include: r.opt.include, Exclude: r.opt.exclude, MaxBytes: r.opt.templateMax,
+		Only: &r.opt.limits,
 	})
 	if err != nil {
 		return false, err

@@ -2,17 +2,17 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"syscall"
+	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/gvisor"
+	"github.com/bermhq/berm/internal/jail"
 	"github.com/bermhq/berm/internal/keeper"
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/server"
@@ -25,9 +25,10 @@ const (
 )
 
 // RunKeeper is the main of the keeper process. Its arguments are: state
-// directory, runtime program, "rootless" or "root", "sweep" or "look".
+// directory, runtime program, "rootless" or "root", "sweep" or "look", and the
+// ceiling as JSON, or nothing.
 func RunKeeper(args []string) error {
-	if len(args) != 4 {
+	if len(args) != 5 {
 		return errors.New("keeper: not started by berm")
 	}
 	keeper.Harden()
@@ -39,7 +40,14 @@ func RunKeeper(args []string) error {
 	if err != nil {
 		return err
 	}
-	return keeper.Run(keeper.Config{StateDir: args[0], Runtime: args[1], Rootless: args[2] == "rootless", NoSweep: args[3] == "look"}, owner, engine)
+	cfg := keeper.Config{StateDir: args[0], Runtime: args[1], Rootless: args[2] == "rootless", NoSweep: args[3] == "look"}
+	if args[4] != "" {
+		cfg.Ceiling = new(keeper.Ceiling)
+		if err := json.Unmarshal([]byte(args[4]), cfg.Ceiling); err != nil {
+			return fmt.Errorf("keeper: ceiling: %w", err)
+		}
+	}
+	return keeper.Run(cfg, owner, engine)
 }
 
 // A setup is what the worker waits for before it serves.
@@ -48,13 +56,16 @@ type setup struct {
 	Images map[string]string `json:"images"` // template -> image
 }
 
-// RunWorker is the main of the worker process.
-func RunWorker([]string) error {
-	// All threads: the worker never gains a right by running something.
-	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
-		return fmt.Errorf("worker: no-new-privileges: %w", e)
+// RunWorker is the main of the worker process. Its arguments are: state
+// directory, and the uid to become, or 0 where it is not root.
+func RunWorker(args []string) error {
+	if len(args) != 2 {
+		return errors.New("worker: not started by berm")
 	}
-	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	uid, err := strconv.Atoi(args[1])
+	if err != nil {
+		return errors.New("worker: not started by berm")
+	}
 	conns, err := inherited(fdOwner)
 	if err != nil {
 		return err
@@ -63,6 +74,10 @@ func RunWorker([]string) error {
 	if err != nil {
 		return err
 	}
+	host := sandbox.HostFacts()
+	if err := jail.Confine(args[0], uid); err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
 	own := handoff{conns}
 	var set setup
 	if err := own.hear(&set); err != nil {
@@ -70,6 +85,7 @@ func RunWorker([]string) error {
 	}
 	k := keeper.NewClient(kc)
 	engine := sandbox.New([]backend.Backend{gvisor.New(k, set.Agent)}, sandbox.Options{
+		Host: host,
 		Images: func(template string) (string, error) {
 			if image, ok := set.Images[template]; ok {
 				return image, nil

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -11,14 +12,18 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/backend/gvisor"
 	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/jail"
+	"github.com/bermhq/berm/internal/keeper"
+	"github.com/bermhq/berm/internal/sandbox"
 )
 
 // Options say what to start.
@@ -26,11 +31,12 @@ type Options struct {
 	StateDir string // "" is DefaultStateDir()
 	Template string // as image.Store.Resolve takes it
 	Image    image.Options
-	Sandbox  Program  // cmd/berm-sandbox
-	Agent    Program  // cmd/berm-agent
-	NoImage  bool     // no sandbox will be made: build no image
-	NoSweep  bool     // leave what dead keepers left on the host
-	Debug    *os.File // where the two processes complain; nil: nowhere
+	Sandbox  Program     // cmd/berm-sandbox
+	Only     *api.Limits // one sandbox will be asked for, with these; nil: any
+	Agent    Program     // cmd/berm-agent
+	NoImage  bool        // no sandbox will be made: build no image
+	NoSweep  bool        // leave what dead keepers left on the host
+	Debug    *os.File    // where the two processes complain; nil: nowhere
 }
 
 // Local is a worker and a keeper of our own, ours alone.
@@ -79,10 +85,32 @@ func StateDir(dir string) (string, error) {
 	if err == nil {
 		err = os.MkdirAll(abs, 0o700)
 	}
+	if err == nil {
+		err = trusted(abs)
+	}
 	if err != nil {
 		return "", fail(err.Error())
 	}
 	return abs, nil
+}
+
+// trusted says whether nobody but us and root could have put something into dir
+// or into its place: programs and records in it are believed.
+func trusted(dir string) error {
+	for p := dir; ; p = filepath.Dir(p) {
+		var st unix.Stat_t
+		if err := unix.Stat(p, &st); err != nil {
+			return &os.PathError{Op: "stat", Path: p, Err: err}
+		}
+		ours := st.Uid == 0 || int(st.Uid) == os.Geteuid()
+		open := st.Mode&0o022 != 0
+		if p == dir && (int(st.Uid) != os.Geteuid() || open) || !ours || open && st.Mode&unix.S_ISVTX == 0 {
+			return fmt.Errorf("%s could be changed by somebody else (owner %d, mode %04o), and what is in it is believed", p, st.Uid, st.Mode&0o7777)
+		}
+		if p == "/" {
+			return nil
+		}
+	}
 }
 
 // RuntimeFile puts the program that sandboxes run in the state directory and
@@ -163,6 +191,16 @@ func dropOld(store *image.Store, img image.Image) {
 	})
 }
 
+// only is the ceiling of a keeper for one sandbox with these limits.
+func only(l api.Limits) keeper.Ceiling {
+	l = l.WithDefaults()
+	c := keeper.Ceiling{Limits: gvisor.HostLimits(l), Sandboxes: 1}
+	if l.TimeoutSeconds > 0 {
+		c.Life = time.Duration(l.TimeoutSeconds*float64(time.Second)) + sandbox.DeadlineSlack + time.Minute
+	}
+	return c
+}
+
 func (l *Local) spawn(o Options, state, runtimeFile string) error {
 	// What the caller left open without close-on-exec goes no further. A kernel
 	// without this call (before 5.11) hands it to the worker, not to sandboxes.
@@ -181,11 +219,19 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 			return err
 		}
 	}
+	var ceiling []byte
+	if o.Only != nil {
+		var err error
+		if ceiling, err = json.Marshal(only(*o.Only)); err != nil {
+			return err
+		}
+	}
 	root := os.Geteuid() == 0
 	mode, sweep := "root", "sweep"
 	if o.NoSweep {
 		sweep = "look"
 	}
+	uid := 0
 	keeperAttr := &syscall.SysProcAttr{Setsid: true}
 	workerAttr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if root {
@@ -194,7 +240,8 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 			return err
 		}
 		l.lease = lease
-		workerAttr.Credential = &syscall.Credential{Uid: uint32(lease.UID), Gid: uint32(lease.UID)}
+		uid = lease.UID
+		workerAttr.Cloneflags = jail.WorkerNamespaces // it becomes uid itself, once it is in nowhere
 	} else {
 		mode = "rootless"
 		one := func(id int) []syscall.SysProcIDMap {
@@ -203,8 +250,8 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 		keeperAttr.Cloneflags = unix.CLONE_NEWUSER
 		keeperAttr.UidMappings, keeperAttr.GidMappings = one(os.Geteuid()), one(os.Getegid())
 	}
-	l.keeper = l.command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode, sweep)
-	l.worker = l.command(o, workerAttr, []*os.File{theirs[1], ours[2]}, "worker")
+	l.keeper = l.command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode, sweep, string(ceiling))
+	l.worker = l.command(o, workerAttr, []*os.File{theirs[1], ours[2]}, "worker", state, strconv.Itoa(uid))
 
 	// The parent-death signal goes with the thread that forks.
 	runtime.LockOSThread()

@@ -221,3 +221,32 @@ func TestDropOld(t *testing.T) {
 		}
 	}
 }
+
+// A state directory that somebody else could have changed is not believed.
+func TestTrusted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: gives directories away")
+	}
+	for _, tt := range []struct {
+		name  string
+		spoil func(parent, dir string)
+		ok    bool
+	}{
+		{"ours", func(string, string) {}, true},
+		{"closed", func(_, d string) { os.Chmod(d, 0o700) }, true},
+		{"writable by the group", func(_, d string) { os.Chmod(d, 0o770) }, false},
+		{"writable by all", func(_, d string) { os.Chmod(d, 0o1777) }, false},
+		{"somebody's", func(_, d string) { os.Chown(d, 12345, 12345) }, false},
+		{"below somebody's", func(p, _ string) { os.Chown(p, 12345, 12345) }, false},
+		{"below one that all may write", func(p, _ string) { os.Chmod(p, 0o777) }, false},
+		{"below one with the sticky bit", func(p, _ string) { os.Chmod(p, 0o1777) }, true},
+	} {
+		parent := t.TempDir()
+		dir := filepath.Join(parent, "state")
+		os.Mkdir(dir, 0o755)
+		tt.spoil(parent, dir)
+		if _, err := StateDir(dir); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}

@@ -20,36 +20,91 @@ import (
 // Everything else is allowed here: the child lays its own, far narrower filter
 // on itself before guest code runs, and filters add up.
 func launchFilter() []unix.SockFilter {
-	const (
-		offNr   = 0
-		offArg0 = 16
-		regPriv = 1 << 4 // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED
-	)
-	ld := func(off uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: off}
-	}
-	eq := func(k uint32, jt, jf uint8) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: jt, Jf: jf, K: k}
-	}
-	ret := func(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
+	const regPriv = 1 << 4 // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED
 	return []unix.SockFilter{
-		ld(offNr),
-		eq(unix.SYS_MEMBARRIER, 0, 3),
-		ld(offArg0),
-		eq(regPriv, 0, 1),
-		ret(unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)),
-		ret(unix.SECCOMP_RET_ALLOW),
+		load(offNr),
+		equal(unix.SYS_MEMBARRIER, 0, 3),
+		load(offArg0),
+		equal(regPriv, 0, 1),
+		answer(unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)),
+		answer(unix.SECCOMP_RET_ALLOW),
 	}
+}
+
+// Where things are in struct seccomp_data.
+const (
+	offNr   = 0
+	offArch = 4
+	offArg0 = 16
+)
+
+func load(off uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: off}
+}
+
+func equal(k uint32, jt, jf uint8) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: jt, Jf: jf, K: k}
+}
+
+func answer(k uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k}
+}
+
+// deny is the program that answers EPERM to calls, to sockets that are not of
+// the unix family, and to clones that are not threads; clone3, whose flags a
+// filter cannot read, does not exist for it. A call of another ABI kills.
+func deny(calls []uint32) []unix.SockFilter {
+	const (
+		x86_64      = 0xc000003e // AUDIT_ARCH_X86_64
+		x32         = 0x40000000
+		cloneThread = 0x10000
+	)
+	eperm := answer(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
+	prog := []unix.SockFilter{
+		load(offArch),
+		equal(x86_64, 1, 0),
+		answer(unix.SECCOMP_RET_KILL_PROCESS),
+		load(offNr),
+		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: 0, Jf: 1, K: x32},
+		answer(unix.SECCOMP_RET_KILL_PROCESS),
+	}
+	for _, nr := range calls {
+		prog = append(prog, equal(nr, 0, 1), eperm)
+	}
+	allow := answer(unix.SECCOMP_RET_ALLOW)
+	return append(prog,
+		equal(unix.SYS_CLONE3, 0, 1),
+		answer(unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)),
+		equal(unix.SYS_SOCKET, 0, 4),
+		load(offArg0),
+		equal(unix.AF_UNIX, 0, 1),
+		allow,
+		eperm,
+		equal(unix.SYS_CLONE, 1, 0), // the number is still loaded here
+		allow,
+		load(offArg0),
+		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 0, Jf: 1, K: cloneThread},
+		allow,
+		eperm,
+	)
+}
+
+// denyCalls lays deny on all threads of this process.
+func denyCalls(calls []uint32) error {
+	return filter(deny(calls), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
 // filterThread lays the launch filter on the calling thread.
 func filterThread() error {
-	prog := launchFilter()
-	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no-new-privileges: %w", err)
 	}
-	_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&fprog)))
+	return filter(launchFilter(), 0)
+}
+
+func filter(prog []unix.SockFilter, flags uintptr) error {
+	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(prog)
 	if e != 0 {
 		return fmt.Errorf("seccomp: %w", e)

@@ -17,8 +17,12 @@ import (
 // TestMain doubles as the child that a launcher forks: it tells over
 // descriptor 3 what it sees, and then waits to be killed.
 func TestMain(m *testing.M) {
-	if os.Args[0] == "jail-child" {
+	switch os.Args[0] {
+	case "jail-child":
 		child()
+		os.Exit(0)
+	case "confined-child":
+		confined()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())

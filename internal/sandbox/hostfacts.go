@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostFacts describe the machine for a report: enough to compare figures, and
-// nothing that names it or its owner.
-func hostFacts() map[string]any {
+// HostFacts describe the machine for a report: enough to compare figures, and
+// nothing that names it or its owner. A process that will see no files of the
+// host takes them before; see Options.Host.
+func HostFacts() map[string]any {
 	f := map[string]any{"arch": runtime.GOARCH, "cpus": runtime.NumCPU()}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {

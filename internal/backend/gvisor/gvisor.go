@@ -67,7 +67,8 @@ func hostTasks(n int64) int64 {
 // maxTasks is the most that a pids cgroup takes.
 const maxTasks = 4 << 20
 
-func limits(l api.Limits) jail.Limits {
+// HostLimits are the limits of the cgroup around a sandbox with these caps.
+func HostLimits(l api.Limits) jail.Limits {
 	j := jail.Limits{Tasks: hostTasks(l.Pids)}
 	if l.MemoryBytes > 0 {
 		j.MemoryBytes = l.MemoryBytes
@@ -124,7 +125,7 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	}
 	defer f.Close()
 	l := keeper.Launch{
-		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: []string{s.Image, b.agent}, Limits: limits(s.Limits),
+		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: []string{s.Image, b.agent}, Limits: HostLimits(s.Limits),
 	}
 	if s.Limits.Pids < 0 {
 		l.NProc = 4096 // the user accepted that no cgroup holds; this still keeps the host alive
