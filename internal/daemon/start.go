@@ -158,6 +158,9 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 		return l, l.conns.tell(setup{})
 	}
 	store := image.Open(filepath.Join(state, "templates"))
+	if !o.NoSweep {
+		go store.Sweep() // beside the start; what it cannot finish, the next one does
+	}
 	agent, err := agentImage(ctx, state, store, o.Agent)
 	if err != nil {
 		return nil, unusable(state, err)

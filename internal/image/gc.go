@@ -44,3 +44,7 @@ func (s *Store) GC(keep func(name string) bool) error {
 	s.sweep()
 	return errors.Join(errs...)
 }
+
+// Sweep removes what builders that were killed have left. It costs one look
+// where there is nothing.
+func (s *Store) Sweep() { s.sweep() }

@@ -58,6 +58,7 @@ var skeleton = []struct {
 	{"/home/agent", 0o755, agentID, false},
 	{"/workspace", 0o755, agentID, false},
 	{"/etc", 0o755, 0, true},
+	{"/.berm", 0o755, 0, false}, // the agent's layer lies over it
 }
 
 // hostSkeleton is what the host template has beyond that.
