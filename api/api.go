@@ -130,6 +130,9 @@ type ExecRequest struct {
 	Rows           uint16            `json:"rows,omitempty"`
 	Cols           uint16            `json:"cols,omitempty"`
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty"` // 0: the sandbox's limit
+	// EndAll ends what the command left in the background as well, before the
+	// answer comes.
+	EndAll bool `json:"end_all,omitempty"`
 }
 
 // ExecResult is how one exec ended.
@@ -140,7 +143,7 @@ type ExecResult struct {
 	CapsHit  []string `json:"caps_hit"`
 	// NotStarted says that nothing was executed: exit code 126 or 127, as in shells.
 	NotStarted string             `json:"not_started,omitempty"`
-	Reason     string             `json:"reason,omitempty"` // of a host-failure, for people
+	Reason     string             `json:"reason,omitempty"` // of a host-failure, or that output is missing; for people
 	TimingsMS  map[string]float64 `json:"timings_ms"`
 }
 

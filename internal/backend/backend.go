@@ -87,6 +87,16 @@ type Meter interface {
 	Usage() (Usage, error)
 }
 
+// A Deadliner is an Instance whose end can be moved. Whoever holds the deadline
+// must be able to end the instance even if the engine is stuck or stopped.
+type Deadliner interface {
+	// SetDeadline has the host end the instance at t, with the cause
+	// "deadline". It may be moved in both directions; it is never past
+	// Spec.Deadline, and the zero time is that again. A time that has passed
+	// ends the instance now. It returns an error if the instance has ended.
+	SetDeadline(ctx context.Context, t time.Time) error
+}
+
 // Timed is an Instance that says what its start was spent on, in milliseconds
 // per step.
 type Timed interface {

@@ -56,6 +56,8 @@ func Backends(t *testing.T, s Suite) {
 		{"stop while a command runs", testStopBusy},
 		{"attach", testAttach},
 		{"deadline", testDeadline},
+		{"a deadline moves", testDeadlineMoves},
+		{"no deadline is past the last", testDeadlineBound},
 		{"cancelled start leaves nothing", testCancelled},
 		{"usage", testUsage},
 	} {

@@ -22,6 +22,7 @@ type Flaky struct {
 	AgentErr error
 	Conn     func(net.Conn) net.Conn       // wraps the agent stream
 	Usage    func() (backend.Usage, error) // replaces the meter
+	Deadline func(time.Time) error         // sees each move of a deadline before the backend does
 }
 
 // Check implements backend.Backend.
@@ -68,6 +69,18 @@ func (i *flakyInstance) Usage() (backend.Usage, error) {
 		return m.Usage()
 	}
 	return backend.Usage{}, ErrFault
+}
+
+func (i *flakyInstance) SetDeadline(ctx context.Context, t time.Time) error {
+	if i.f.Deadline != nil {
+		if err := i.f.Deadline(t); err != nil {
+			return err
+		}
+	}
+	if d, ok := i.Instance.(backend.Deadliner); ok {
+		return d.SetDeadline(ctx, t)
+	}
+	return ErrFault
 }
 
 // CutAfter closes a stream after n bytes came from the guest.

@@ -110,6 +110,75 @@ func testDeadline(t *testing.T, b *bench) {
 	}
 }
 
+// mover starts an instance whose deadline can be moved.
+func (b *bench) mover(t *testing.T, s backend.Spec) (backend.Instance, backend.Deadliner) {
+	t.Helper()
+	i, c := b.start(t, s)
+	d, ok := i.(backend.Deadliner)
+	if !ok {
+		t.Skip("its deadline cannot be moved")
+	}
+	if _, err := c.Hello(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return i, d
+}
+
+// endsAt fails unless the instance ends by its deadline, at about t.
+func endsAt(t *testing.T, i backend.Instance, at time.Time) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	x, err := i.Wait(ctx)
+	if err != nil || x.Cause != "deadline" {
+		t.Errorf("Wait = %+v, %v", x, err)
+	}
+	if late := time.Since(at); late < -50*time.Millisecond || late > 2*time.Second {
+		t.Errorf("ended %v after its deadline", late)
+	}
+}
+
+func testDeadlineMoves(t *testing.T, b *bench) {
+	i, d := b.mover(t, b.spec())
+	var at time.Time
+	for _, in := range []time.Duration{500 * time.Millisecond, time.Hour, 0, 400 * time.Millisecond} {
+		if at = time.Now().Add(in); in == 0 {
+			at = time.Time{} // the Spec's own, which is never
+		}
+		if err := d.SetDeadline(t.Context(), at); err != nil {
+			t.Fatalf("SetDeadline in %v: %v", in, err)
+		}
+		if in != time.Hour && in != 0 {
+			continue
+		}
+		short, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+		if x, err := i.Wait(short); err == nil {
+			t.Fatalf("ended in spite of its new deadline: %+v", x)
+		}
+		cancel()
+	}
+	endsAt(t, i, at)
+	if err := d.SetDeadline(t.Context(), time.Now().Add(time.Hour)); err == nil {
+		t.Error("SetDeadline after the end: no error")
+	}
+}
+
+func testDeadlineBound(t *testing.T, b *bench) {
+	s := b.spec()
+	s.Deadline = time.Now().Add(3 * time.Second)
+	i, d := b.mover(t, s)
+	if err := d.SetDeadline(t.Context(), s.Deadline.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	endsAt(t, i, s.Deadline)
+	i, d = b.mover(t, b.spec())
+	at := time.Now().Add(-time.Second)
+	if err := d.SetDeadline(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+	endsAt(t, i, at.Add(time.Second))
+}
+
 func testCancelled(t *testing.T, b *bench) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -82,9 +82,8 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	i.free <- struct{}{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !s.Deadline.IsZero() {
-		i.timer = time.AfterFunc(time.Until(s.Deadline), func() { i.end("deadline") })
-	}
+	i.last = s.Deadline
+	i.arm(s.Deadline)
 	b.live[s.ID] = i
 	return i, nil
 }
@@ -106,6 +105,7 @@ type instance struct {
 	host  *host
 	life  context.Context // ends with the instance
 	kill  context.CancelFunc
+	last  time.Time     // Spec.Deadline
 	timer *time.Timer   // under b.mu
 	free  chan struct{} // holds a token while nobody has the stream
 	gone  chan struct{}
@@ -172,6 +172,33 @@ func (i *instance) Stop(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// SetDeadline implements backend.Deadliner.
+func (i *instance) SetDeadline(ctx context.Context, t time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	i.b.mu.Lock()
+	defer i.b.mu.Unlock()
+	if i.life.Err() != nil {
+		return backend.ErrGone
+	}
+	if t.IsZero() || !i.last.IsZero() && t.After(i.last) {
+		t = i.last
+	}
+	i.arm(t)
+	return nil
+}
+
+// arm sets the timer; the zero time is never. b.mu is held.
+func (i *instance) arm(t time.Time) {
+	if i.timer != nil {
+		i.timer.Stop()
+	}
+	if !t.IsZero() {
+		i.timer = time.AfterFunc(time.Until(t), func() { i.end("deadline") })
 	}
 }
 
