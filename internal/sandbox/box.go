@@ -21,6 +21,8 @@ type box struct {
 	meter backend.Meter    // nil if the backend has none
 	ready chan struct{}    // closed when the guest said hello
 	gone  chan struct{}    // closed when the instance has ended and left no trace
+	clock hostClock
+	lag   lag
 
 	mu     sync.Mutex
 	public api.Sandbox

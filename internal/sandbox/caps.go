@@ -42,20 +42,22 @@ type usage struct {
 	disk      int64
 	oomKills  int64
 	taskFails int64
+	peaks     bool // the meter keeps a peak of memory by itself
+	measures  bool // the meter knows more than time
 }
 
 // diskBlock is how near to its cap the writable layer counts as full.
 const diskBlock = 4096
 
-// sample reads the meter and notes which caps it shows as touched. It reports
-// whether the writable layer is full now.
-func (b *box) sample() (full bool) {
+// sample reads the meter and notes which caps it shows as touched. It returns
+// what the writable layer takes now, and whether that is all there is.
+func (b *box) sample() (disk int64, full bool) {
 	if b.meter == nil {
-		return false
+		return 0, false
 	}
 	u, err := b.meter.Usage()
 	if err != nil {
-		return false // gone, or on its way: what was seen before stands
+		return 0, false // gone, or on its way: what was seen before stands
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,6 +68,8 @@ func (b *box) sample() (full bool) {
 	g.disk = max(g.disk, u.DiskBytes)
 	g.oomKills = max(g.oomKills, u.OOMKills)
 	g.taskFails = max(g.taskFails, u.TaskFails)
+	g.peaks = g.peaks || u.MemoryPeak > 0
+	g.measures = g.measures || max(u.MemoryPeak, u.MemoryBytes, u.Tasks, u.DiskBytes) > 0
 	if g.oomKills > 0 {
 		b.caps.add(api.CapMemory)
 	}
@@ -74,9 +78,9 @@ func (b *box) sample() (full bool) {
 	}
 	if lim := b.spec.Limits.DiskBytes; lim > 0 && u.DiskBytes >= lim-diskBlock {
 		b.caps.add(api.CapDisk)
-		return true
+		return u.DiskBytes, true
 	}
-	return false
+	return u.DiskBytes, false
 }
 
 // mark is what an exec compares with at its end.
@@ -109,7 +113,7 @@ func (b *box) figures() api.Usage {
 	g := b.usage
 	pids := g.guestPids
 	if pids == 0 {
-		pids = g.tasks
+		pids = capped(g.tasks, b.spec.Limits.Pids) // the runtime's own tasks are among them
 	}
 	return api.Usage{
 		CPUSeconds:      g.last.CPU.Seconds(),

@@ -13,10 +13,10 @@ import (
 	"github.com/bermhq/berm/internal/policy"
 )
 
-// deadlineSlack is what a run may take beside its exec: boot, copies in and
+// DeadlineSlack is what a run may take beside its exec: boot, copies in and
 // out. The engine's own timers are exact; this is the host's last word if the
 // engine dies.
-const deadlineSlack = 10 * time.Minute
+const DeadlineSlack = 10 * time.Minute
 
 // Create makes a sandbox: decide, start, and answer as soon as the instance
 // runs. The guest may still be coming up then; what is asked of it waits in
@@ -58,7 +58,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox
 	}
 	b.spec = backend.Spec{ID: b.id, Image: image, Hostname: "berm", Limits: limits}
 	if req.RunID != "" && limits.TimeoutSeconds != api.Unlimited {
-		b.spec.Deadline = began.Add(seconds(limits.TimeoutSeconds) + deadlineSlack)
+		b.spec.Deadline = began.Add(seconds(limits.TimeoutSeconds) + DeadlineSlack)
 	}
 	weak := []string{}
 	if w, ok := be.(backend.Weakened); ok {
@@ -88,6 +88,7 @@ func (e *Engine) start(ctx context.Context, be backend.Backend, b *box) error {
 	if err == nil {
 		b.inst, b.guest = inst, guest.New(conn, guest.Options{})
 		b.meter, _ = inst.(backend.Meter)
+		b.clock.set, _ = inst.(backend.Deadliner)
 		if t, ok := inst.(backend.Timed); ok {
 			maps.Copy(b.public.TimingsMS, t.Timings())
 		}

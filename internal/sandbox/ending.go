@@ -15,9 +15,7 @@ func (x *execution) finish(readErr error, stop string) api.ExecResult {
 	if readErr != nil && stop == "" {
 		x.settle()
 	}
-	if b.sample() {
-		x.caps.add(api.CapDisk)
-	}
+	x.sample()
 	oom, tasks := b.since(x.mark, &x.caps)
 	for _, n := range x.sent {
 		if n > x.limit {
@@ -30,12 +28,13 @@ func (x *execution) finish(readErr error, stop string) api.ExecResult {
 
 	res := api.ExecResult{ExecID: x.id, TimingsMS: map[string]float64{}}
 	var exit guest.Exit
+	k := x.credit(oom, tasks)
 	if readErr == nil {
-		exit = x.p.Exit()
+		exit = k.exit(x.p.Exit())
 	}
 	if x.p != nil { // without an exit, what the guest said before it fell silent
 		seen := x.p.Seen()
-		x.caps.add(seen.Caps...)
+		x.caps.add(k.caps(seen.Caps)...)
 		b.heard(seen)
 	}
 	switch {
@@ -56,6 +55,9 @@ func (x *execution) finish(readErr error, stop string) api.ExecResult {
 		x.caps.add(api.CapProcesses)
 	case api.EndTimeout:
 		x.caps.add(api.CapTimeout)
+	}
+	if x.dropped && res.Reason == "" {
+		res.Reason = "output is missing: nobody took it in time"
 	}
 	res.ExitCode = exitCode(res.Ending, exit)
 	res.CapsHit = x.caps.list()
@@ -83,8 +85,8 @@ func (x *execution) settle() {
 	}
 }
 
-// told is the ending as the guest says it. Only endings that the guest can know
-// are taken from it.
+// told is the ending as the guest says it, of an exit that is believed: only
+// what the guest can know is taken from it.
 func told(x guest.Exit) (ending, notStarted string) {
 	switch {
 	case x.NotStarted != "" || x.Errno != 0:
@@ -96,8 +98,6 @@ func told(x guest.Exit) (ending, notStarted string) {
 		return api.EndMemory, ""
 	case x.EndedBy == guest.EndedProcesses:
 		return api.EndProcesses, ""
-	case x.EndedBy == guest.EndedKilled:
-		return api.EndKilled, ""
 	case x.Signal != 0:
 		return api.EndSignal, ""
 	}
@@ -113,19 +113,6 @@ func (b *box) lost(oom, tasks bool, readErr error) (ending, reason string) {
 		reason = "the sandbox went away: " + clip(readErr.Error(), 512)
 	}
 	return ending, reason
-}
-
-// heard keeps the peaks that only the guest knows.
-func (b *box) heard(x guest.Exit) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if x.PidsPeak > 0 && x.PidsPeak < 1<<22 {
-		b.usage.guestPids = max(b.usage.guestPids, x.PidsPeak)
-	}
-	if b.meter == nil {
-		b.usage.memory = max(b.usage.memory, x.MemoryPeak)
-		b.usage.disk = max(b.usage.disk, x.DiskPeak)
-	}
 }
 
 // exitCode is the exit code of an ending, as the contract has it.

@@ -23,7 +23,6 @@ func TestTold(t *testing.T) {
 		{"odd signal", guest.Exit{Signal: 1 << 10}, api.EndSignal, 128},
 		{"memory", guest.Exit{Signal: 9, EndedBy: "memory"}, api.EndMemory, 137},
 		{"processes", guest.Exit{Signal: 9, EndedBy: "processes"}, api.EndProcesses, 123},
-		{"killed", guest.Exit{Signal: 9, EndedBy: "killed"}, api.EndKilled, 137},
 		{"unknown word", guest.Exit{Code: 1, EndedBy: "host-failure"}, api.EndExit, 1},
 		{"not found", guest.Exit{NotStarted: "no such file", Errno: 2}, api.EndExit, 127},
 		{"not executable", guest.Exit{NotStarted: "permission denied", Errno: 13}, api.EndExit, 126},

@@ -16,6 +16,9 @@ import (
 type Options struct {
 	Log *slog.Logger // nil: nothing is logged
 
+	// Host is what Doctor says of the machine; nil: HostFacts, when asked.
+	Host map[string]any
+
 	// Images finds the root image of a template; its error is the caller's.
 	// nil: an image has its template's name.
 	Images func(template string) (image string, err error)
@@ -24,6 +27,9 @@ type Options struct {
 	Grace   time.Duration // a killed exec is over within this, else the sandbox is; 0: 300 ms
 	Settle  time.Duration // wait for the host's word after the stream broke; 0: 2 s
 	Stall   time.Duration // a file transfer makes progress within this; 0: 10 s
+	Listing time.Duration // a list of files is there within this; 0: 15 s
+	Drain   time.Duration // when its time is over, output moves within this and ends within five of it; 0: 2 s
+	EndAll  time.Duration // what a command left running is ended within this, else the sandbox is; 0: 2 s
 	Sample  time.Duration // how often usage is read during an exec; 0: 50 ms
 	StopFor time.Duration // stopping an instance may take this long; 0: 15 s
 }
@@ -40,7 +46,8 @@ func (o Options) withDefaults() Options {
 		def time.Duration
 	}{
 		{&o.Boot, 10 * time.Second}, {&o.Grace, 300 * time.Millisecond}, {&o.Settle, 2 * time.Second},
-		{&o.Stall, 10 * time.Second}, {&o.Sample, 50 * time.Millisecond}, {&o.StopFor, 15 * time.Second},
+		{&o.Stall, 10 * time.Second}, {&o.Listing, 15 * time.Second}, {&o.Drain, 2 * time.Second}, {&o.EndAll, 2 * time.Second},
+		{&o.Sample, 50 * time.Millisecond}, {&o.StopFor, 15 * time.Second},
 	} {
 		if *d.v <= 0 {
 			*d.v = d.def
@@ -113,7 +120,11 @@ func (e *Engine) Close(ctx context.Context) error {
 
 // Doctor says what this host offers.
 func (e *Engine) Doctor(ctx context.Context) (api.Doctor, error) {
-	d := api.Doctor{Host: hostFacts(), Rungs: e.rungs(ctx), Walls: []api.Wall{}}
+	host := e.opt.Host
+	if host == nil {
+		host = HostFacts()
+	}
+	d := api.Doctor{Host: host, Rungs: e.rungs(ctx), Walls: []api.Wall{}}
 	for _, be := range e.backends {
 		if doc, ok := be.(backend.Doctor); ok {
 			w, err := doc.Walls(ctx)

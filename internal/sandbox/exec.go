@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -25,7 +26,9 @@ const (
 // nothing and drops the output.
 type Streams struct {
 	// Output takes what the program wrote, in order, from one goroutine. An
-	// error means that the other side is gone, and ends the exec as killed.
+	// error means that the other side is gone, and ends the exec as killed. A
+	// call that takes too long is not waited for: it may outlive Exec, and
+	// then is the last.
 	Output func(s Stream, p []byte) error
 	// Input brings events until it is closed; closing it means nothing by
 	// itself. What is sent is always taken without delay, so the sender can
@@ -47,6 +50,7 @@ const (
 	maxExecs     = 32       // at once in one sandbox
 	outAhead     = 1 << 20  // output that may wait for a slow reader
 	outRemainder = 16 << 20 // the same for what is left when the exec is over
+	outPiece     = 32 << 10 // the most that Output gets at once
 )
 
 // Exec runs one command to its end. The error is not nil only if nothing was
@@ -67,9 +71,13 @@ func (e *Engine) Exec(ctx context.Context, id string, req api.ExecRequest, s Str
 
 	x := &execution{e: e, b: b, id: start.ID, streams: s, began: time.Now(), mark: b.mark(),
 		out: newQueue(outAhead), flooded: make(chan struct{}), deaf: make(chan struct{}),
-		limit: b.spec.Limits.OutputBytes}
+		limit: b.spec.Limits.OutputBytes, endAll: req.EndAll}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := x.hold(ctx, timeout); err != nil {
+		return api.ExecResult{}, err
+	}
+	defer x.release()
 	if x.p, err = b.guest.Start(ctx, start); errors.Is(err, guest.ErrBusy) {
 		return api.ExecResult{}, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("sandbox %s: %v", b.id, err)}
 	} else if err != nil {
@@ -111,6 +119,7 @@ type execution struct {
 	streams Streams
 	began   time.Time
 	ran     time.Time // when the guest was known to be up
+	over    time.Time // when the program had ended
 	mark    mark
 	limit   int64
 
@@ -118,7 +127,11 @@ type execution struct {
 	flooded chan struct{} // closed at the flood bound
 	deaf    chan struct{} // closed when Output failed
 	sent    [2]int64      // bytes per stream; read's own until it returns
-	caps    capSet        // run's own
+	passed  atomic.Int64  // calls of Output that have returned
+	dropped bool          // output was thrown away because nobody took it
+	endAll  bool
+	caps    capSet // run's own, and so is disk
+	disk    int64  // the most that a sample saw in use
 }
 
 // run waits for whatever comes first: the program's end, a deadline, a flood,
@@ -167,25 +180,99 @@ wait:
 		case <-gone:
 			break wait
 		case <-tick.C:
-			if x.b.sample() {
-				x.caps.add(api.CapDisk)
-			}
+			x.sample()
 		}
 	}
 	if readDone != nil {
 		err = x.halt(stop, readDone)
 	}
-	x.out.close()
 	select {
 	case <-x.flooded: // cut there, even if the program ended in the same moment
 		stop = cmp.Or(stop, api.EndOutput)
 	default:
 	}
-	if stop == api.EndKilled {
-		x.out.kill()
+	x.out.close()
+	if x.endAll && err == nil && (stop != "" || x.p.Exit().Background) {
+		x.sweep()
 	}
-	<-sendDone
+	x.over = time.Now()
+	x.sample()
+	x.release() // what follows is not the program's time
+	x.drain(ctx, sendDone, deadline, stop == "" && err == nil, stop == api.EndKilled)
 	return x.finish(err, stop)
+}
+
+// sweep ends what the command left running, or the sandbox with it.
+func (x *execution) sweep() {
+	ctx, cancel := context.WithTimeout(context.Background(), x.e.opt.EndAll)
+	defer cancel()
+	if err := x.p.Kill(ctx); err != nil {
+		x.e.opt.Log.Warn("what a command left running would not end", "sandbox_id", x.b.id, "error", err)
+		x.e.stop(x.b, api.EndKilled)
+	}
+}
+
+// drain hands on what is left of the output. A program that ended by itself
+// has until its deadline; after that, and after every other ending, output must
+// move, and be out before long: the exec is over whether or not somebody reads.
+func (x *execution) drain(ctx context.Context, sendDone <-chan struct{}, deadline <-chan time.Time, own, deaf bool) {
+	select {
+	case <-sendDone:
+		return
+	default:
+	}
+	patience, gone, lost := x.e.opt.Drain, x.b.gone, true
+	var began, moved time.Time // of the hurry; zero: none yet
+	hurry := func() {
+		if began.IsZero() {
+			began = time.Now()
+			moved = began
+		}
+	}
+	if !own {
+		hurry()
+	}
+	forget := func() { // nobody is there to take it
+		x.out.kill()
+		lost = false
+		patience = min(patience, x.e.opt.Grace)
+		hurry()
+	}
+	if deaf {
+		forget()
+	}
+	tick := time.NewTicker(max(x.e.opt.Grace/4, time.Millisecond))
+	defer tick.Stop()
+	for last := x.passed.Load(); ; {
+		select {
+		case <-sendDone:
+			return
+		case <-deadline:
+			hurry()
+		case <-gone:
+			gone = nil
+			hurry()
+		case <-ctx.Done():
+			ctx = context.Background()
+			forget()
+		case now := <-tick.C:
+			if n := x.passed.Load(); n != last {
+				last, moved = n, now
+			}
+			if !began.IsZero() && (now.Sub(later(moved, began)) > patience || now.Sub(began) > 5*patience) {
+				x.dropped = lost
+				x.out.kill()
+				return
+			}
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // halt ends a program that is still running, through the agent if that works
@@ -262,10 +349,18 @@ func (x *execution) send() {
 		if x.streams.Output == nil {
 			continue
 		}
-		if x.streams.Output(c.stream, c.data) != nil {
-			x.out.kill()
-			close(x.deaf)
-			return
+		for p := c.data; len(p) > 0; {
+			n := min(len(p), outPiece)
+			if x.streams.Output(c.stream, p[:n]) != nil {
+				x.out.kill()
+				close(x.deaf)
+				return
+			}
+			p = p[n:]
+			x.passed.Add(1)
+			if x.out.killed() {
+				return
+			}
 		}
 	}
 }

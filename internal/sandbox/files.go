@@ -2,14 +2,10 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/guest"
@@ -25,7 +21,7 @@ func (e *Engine) TarIn(ctx context.Context, id, dir string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	w := e.patience(ctx, b)
+	w := e.patience(ctx, b, 0)
 	defer w.stop()
 	// More than the writable layer can hold is refused here, not by filling it.
 	limit := b.spec.Limits.DiskBytes + b.spec.Limits.DiskBytes/4 + 64<<20
@@ -44,7 +40,7 @@ func (e *Engine) Glob(ctx context.Context, id, pattern string) (api.FileList, er
 	if err != nil {
 		return api.FileList{}, err
 	}
-	w := e.patience(ctx, b)
+	w := e.patience(ctx, b, e.opt.Listing)
 	defer w.stop()
 	infos, err := b.guest.Glob(w.ctx, p, MaxFiles+1)
 	if err != nil {
@@ -59,7 +55,7 @@ func (e *Engine) List(ctx context.Context, id, dir string) (api.FileList, error)
 	if err != nil {
 		return api.FileList{}, err
 	}
-	w := e.patience(ctx, b)
+	w := e.patience(ctx, b, e.opt.Listing)
 	defer w.stop()
 	infos, err := b.guest.List(w.ctx, p, 64, MaxFiles+1)
 	if err != nil {
@@ -90,12 +86,13 @@ func (e *Engine) ReadFile(ctx context.Context, id, name string, maxBytes int64) 
 	if err != nil {
 		return nil, err
 	}
-	w := e.patience(ctx, b)
+	w := e.patience(ctx, b, 0)
 	r, err := b.guest.ReadFile(w.ctx, p, max(maxBytes, 1)) // 0 would mean no bound there
 	if err != nil {
 		w.stop()
 		return nil, w.explain("read "+p, err)
 	}
+	w.pause(0)
 	return &watched{r: r, c: r, w: w, name: p}, nil
 }
 
@@ -118,85 +115,4 @@ func (e *Engine) open(id, name string) (*box, string, error) {
 		name = api.Workspace + "/" + name
 	}
 	return b, path.Clean(name), nil
-}
-
-// A patience is a context that ends when nothing moves for too long.
-type patience struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	limit  time.Duration
-}
-
-var errStalled = errors.New("the guest did not answer in time")
-
-func (e *Engine) patience(ctx context.Context, b *box) *patience {
-	w := &patience{limit: e.opt.Stall}
-	w.ctx, w.cancel = context.WithCancelCause(ctx)
-	limit := w.limit
-	select {
-	case <-b.ready:
-	default:
-		limit += e.opt.Boot
-	}
-	w.timer = time.AfterFunc(limit, func() { w.cancel(errStalled) })
-	return w
-}
-
-func (w *patience) moved() { w.timer.Reset(w.limit) }
-func (w *patience) pause() { w.timer.Stop() }
-func (w *patience) stop()  { w.timer.Stop(); w.cancel(nil) }
-
-// explain turns an error of the guest into one for the caller.
-func (w *patience) explain(step string, err error) error {
-	var ge *guest.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(context.Cause(w.ctx), errStalled):
-		return &api.Error{Code: api.CodeGuestSilent, Message: step + ": " + errStalled.Error()}
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
-	case errors.Is(err, fs.ErrNotExist):
-		return &api.Error{Code: api.CodeFileNotFound, Message: step + ": does not exist"}
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EROFS),
-		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENXIO):
-		return &api.Error{Code: api.CodeFileRefused, Message: step + ": " + clip(err.Error(), 512)}
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EFBIG):
-		return &api.Error{Code: api.CodeFileTooLarge, Message: step + ": " + clip(err.Error(), 512), Hint: "give the sandbox more room with --disk"}
-	case errors.As(err, &ge):
-		return &api.Error{Code: api.CodeFileRefused, Message: step + ": " + clip(err.Error(), 512)}
-	}
-	return &api.Error{Code: api.CodeGuestProtocol, Message: step + ": " + clip(err.Error(), 512)}
-}
-
-// watched is a reader whose every read shows that something moves. On a reader
-// from the guest (c is set) the time inside Read counts against the guest; on
-// the caller's own stream everything but that does.
-type watched struct {
-	r    io.Reader
-	c    io.Closer
-	w    *patience
-	name string
-}
-
-func (r *watched) Read(p []byte) (int, error) {
-	if r.c == nil {
-		r.w.pause()
-		n, err := r.r.Read(p)
-		r.w.moved()
-		return n, err
-	}
-	r.w.moved()
-	n, err := r.r.Read(p)
-	r.w.pause()
-	if err != nil && err != io.EOF {
-		err = r.w.explain("read "+r.name, err)
-	}
-	return n, err
-}
-
-func (r *watched) Close() error {
-	r.w.stop()
-	return r.c.Close()
 }

@@ -77,6 +77,12 @@ func (q *queue) close() {
 	q.cond.Broadcast()
 }
 
+func (q *queue) killed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.dead
+}
+
 func (q *queue) kill() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

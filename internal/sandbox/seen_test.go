@@ -25,12 +25,12 @@ func TestSeenBeforeTheEnd(t *testing.T) {
 		{"tasks, then memory", api.CapMemory, []guest.Exit{{PidsPeak: 3}, {Caps: []string{"processes"}, PidsPeak: 16}},
 			api.EndMemory, []string{"memory", "processes"}, 16},
 		{"only peaks", "stopped", []guest.Exit{{PidsPeak: 3, MemoryPeak: 1 << 20}}, api.EndKilled, []string{}, 3},
-		{"a lie", "stopped", []guest.Exit{{Caps: []string{"memory"}, PidsPeak: 1 << 60}}, api.EndKilled, []string{"memory"}, 277},
-		{"nothing", api.CapMemory, nil, api.EndMemory, []string{"memory"}, 277},
+		{"a lie", "stopped", []guest.Exit{{Caps: []string{"memory"}, PidsPeak: 1 << 60}}, api.EndKilled, []string{}, 128},
+		{"nothing", api.CapMemory, nil, api.EndMemory, []string{"memory"}, 128},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, quick)
-			r.flaky.Usage = func() (backend.Usage, error) { return backend.Usage{Tasks: 277}, nil }
+			r.flaky.Usage = func() (backend.Usage, error) { return backend.Usage{Tasks: 277, MemoryPeak: 1 << 20}, nil }
 			said := make(chan bool)
 			r.flaky.Conn = func(c net.Conn) net.Conn {
 				c.Close()

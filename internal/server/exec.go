@@ -61,6 +61,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request) error {
 			c.frame(api.FrameAck, binary.BigEndian.AppendUint32(nil, uint32(n)))
 		},
 	})
+	c.hurry(s.opt.LastWord)
 	if err != nil {
 		c.last(api.FrameError, public(err))
 	} else {
@@ -78,19 +79,36 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request) error {
 
 // execConn is the server's end of an upgraded connection.
 type execConn struct {
-	nc      net.Conn
-	r       *bufio.Reader
-	timeout time.Duration
-	ahead   atomic.Int64 // bytes of stdin taken from the client and not yet acknowledged
+	nc    net.Conn
+	r     *bufio.Reader
+	ahead atomic.Int64 // bytes of stdin taken from the client and not yet acknowledged
 
-	mu  sync.Mutex
+	mu  sync.Mutex // held while a frame is written; before tmu
 	buf []byte
+
+	tmu     sync.Mutex
+	timeout time.Duration // of one write
 }
 
+// write writes all of p or ends the connection: nothing may follow a part of a
+// frame.
 func (c *execConn) write(p []byte) error {
+	c.tmu.Lock()
 	c.nc.SetWriteDeadline(time.Now().Add(c.timeout))
+	c.tmu.Unlock()
 	_, err := c.nc.Write(p)
+	if err != nil {
+		c.nc.Close()
+	}
 	return err
+}
+
+// hurry bounds the writes that are to come, and the one that is on its way.
+func (c *execConn) hurry(d time.Duration) {
+	c.tmu.Lock()
+	defer c.tmu.Unlock()
+	c.timeout = d
+	c.nc.SetWriteDeadline(time.Now().Add(d))
 }
 
 // frame sends one frame. It is called from several goroutines.

@@ -29,6 +29,9 @@ type Options struct {
 	Log *slog.Logger // nil: nothing is logged
 	// WriteTimeout ends an exec whose client takes no output for this long; 0: 1 minute.
 	WriteTimeout time.Duration
+	// LastWord is how long an exec that is over waits for its client to take
+	// what was being written, and as long for the result; 0: 5 s.
+	LastWord time.Duration
 }
 
 type server struct {
@@ -43,6 +46,9 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 	}
 	if opt.WriteTimeout <= 0 {
 		opt.WriteTimeout = time.Minute
+	}
+	if opt.LastWord <= 0 {
+		opt.LastWord = 5 * time.Second
 	}
 	s := &server{e: e, opt: opt}
 	mux := http.NewServeMux()

@@ -200,3 +200,25 @@ func TestExecFrames(t *testing.T) {
 		}
 	}
 }
+
+// A client that never reads ends with its exec's time, and holds nothing.
+func TestNeverRead(t *testing.T) {
+	testkit.NoLeak(t)
+	eng := sandbox.New([]backend.Backend{mem.New(mem.Options{Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})},
+		sandbox.Options{Drain: 100 * time.Millisecond})
+	defer eng.Close(t.Context())
+	e := &edge{t, testkit.Serve(t, server.New(eng, server.Options{LastWord: 200 * time.Millisecond}))}
+	for _, cmd := range []string{`["yes"]`, `["sleep","60"]`, `["echo","hi"]`} {
+		id := e.create()
+		nc, r := e.upgrade(id, `{"args":`+cmd+`,"timeout_seconds":0.3}`)
+		time.Sleep(2500 * time.Millisecond)
+		nc.SetDeadline(time.Now().Add(time.Second))
+		if kind, p := last(t, r); kind != 0 || !strings.Contains(p, "EOF") {
+			t.Errorf("%s: the connection still lives: %d %s", cmd, kind, p)
+		}
+		status, body := e.do("DELETE", "/v1/sandboxes/"+id, "")
+		if status != 200 {
+			t.Errorf("%s: delete: %d %s", cmd, status, body)
+		}
+	}
+}
