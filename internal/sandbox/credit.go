@@ -21,8 +21,9 @@ import (
 //   - "processes": believed where there is a cap. The host counts the runtime's
 //     tasks, not the guest's; a lie gives a program nothing but a worse ending.
 //   - "disk", a cap only: a sample during the exec saw half of the cap in use,
-//     or the exec was too short for samples. What is deleted at once may be
-//     missed at its highest, so this asks for less than the whole.
+//     or the exec was too short for samples. What is written and deleted
+//     between two samples still went through the page cache, which is in the
+//     cgroup's high-water mark: that much there does as well.
 //   - "killed": never. Who has asked for that is known here, and then the
 //     guest's word is not needed.
 //   - peaks: clamped to the limits; memory and disk only where no meter is.
@@ -43,10 +44,17 @@ func (x *execution) credit(oom, tasks bool) credit {
 	if !g.peaks {
 		memory = memory || brief || g.memory >= l.MemoryBytes/2
 	}
+	disk := unmetered || brief || x.disk >= l.DiskBytes/2
+	if cached := l.DiskBytes / 2; g.peaks {
+		if l.MemoryBytes > 0 {
+			cached = min(cached, l.MemoryBytes/4*3) // the cache is given back there
+		}
+		disk = disk || g.memory >= cached
+	}
 	return credit{
 		memory:    l.MemoryBytes > 0 && memory,
 		processes: l.Pids > 0 || tasks,
-		disk:      l.DiskBytes > 0 && (unmetered || brief || x.disk >= l.DiskBytes/2),
+		disk:      l.DiskBytes > 0 && disk,
 	}
 }
 

@@ -57,6 +57,8 @@ func TestCredit(t *testing.T) {
 		{"processes without a cap", open, backend.Usage{Tasks: 50}, guest.Exit{Signal: 9, EndedBy: "processes", Caps: []string{"processes"}}, false, api.EndSignal, 137, []string{}},
 		{"disk, half seen", limits, backend.Usage{DiskBytes: 33 * mb}, guest.Exit{Code: 1, Caps: []string{"disk"}}, false, api.EndExit, 1, []string{"disk"}},
 		{"disk, little seen", limits, backend.Usage{DiskBytes: 3 * mb}, guest.Exit{Code: 1, Caps: []string{"disk"}}, false, api.EndExit, 1, []string{}},
+		{"disk, deleted between samples", limits, backend.Usage{DiskBytes: 3 * mb, MemoryPeak: 40 * mb}, guest.Exit{Code: 1, Caps: []string{"disk"}}, false, api.EndExit, 1, []string{"disk"}},
+		{"disk, and it was not", limits, backend.Usage{DiskBytes: 3 * mb, MemoryPeak: 20 * mb}, guest.Exit{Code: 1, Caps: []string{"disk"}}, false, api.EndExit, 1, []string{}},
 		{"disk, too soon to see", limits, backend.Usage{DiskBytes: 3 * mb}, guest.Exit{Code: 1, Caps: []string{"disk"}}, true, api.EndExit, 1, []string{"disk"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
