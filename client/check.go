@@ -19,6 +19,9 @@ func (o Out) Check() error {
 			return &Refusal{Rule: "out.path", Reason: "the path inside has a .. in it", Fix: "name it from / on, or below /workspace"}
 		}
 	}
+	if repository(o.Pattern) != "" {
+		return refuseRepository()
+	}
 	if _, err := path.Match(o.Pattern, ""); err != nil {
 		return &Refusal{Rule: "out.path", Reason: "is not a glob: something is unfinished in it", Fix: `write \[ for a [ in a name`}
 	}
@@ -47,6 +50,11 @@ func usable(dir string) error {
 			return unwritable(dir, fmt.Errorf("%s is a symlink to nowhere", at))
 		} else {
 			at = up
+		}
+	}
+	if unnamed != 0 {
+		if f, err := os.OpenFile(at, os.O_WRONLY|unnamed, 0o600); err == nil {
+			return f.Close()
 		}
 	}
 	probe := filepath.Join(at, tmpName())

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/bermhq/berm/api"
 )
@@ -28,7 +29,8 @@ type Stdio struct {
 var ErrOutput = errors.New("exec: output could not be written")
 
 // Exec runs one command to its end. When ctx ends first, so does the command,
-// and the error is ctx's.
+// and the error is ctx's. A writer that takes nothing does not keep Exec when
+// ctx ends or when the program did not end by itself: see Unread.
 func (c *Client) Exec(ctx context.Context, id string, req api.ExecRequest, sio Stdio) (api.ExecResult, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -45,11 +47,12 @@ func (c *Client) Exec(ctx context.Context, id string, req api.ExecRequest, sio S
 		resp.Body.Close()
 		return api.ExecResult{}, fmt.Errorf("exec: the server answered %d instead of upgrading", resp.StatusCode)
 	}
-	x := &execution{conn: conn, sio: sio, done: make(chan struct{}), acks: make(chan int, 1)}
+	x := &execution{conn: conn, sio: sio, done: make(chan struct{}), acks: make(chan int, 1), out: newOutlet(func() { conn.Close() })}
 	defer conn.Close()
 	defer close(x.done)
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { conn.Close(); x.out.raise(0, true) })
 	defer stop()
+	defer x.out.watch(time.Duration(req.TimeoutSeconds * float64(time.Second)))()
 	if req.Stdin || req.TTY {
 		if sio.Stdin == nil {
 			x.sio.Stdin = bytes.NewReader(nil)
@@ -60,8 +63,19 @@ func (c *Client) Exec(ctx context.Context, id string, req api.ExecRequest, sio S
 		go x.sendEvents()
 	}
 	res, err := x.receive()
-	if ctx.Err() != nil && err != nil {
+	patience := unreadAfter
+	if err == nil && (res.Ending == api.EndExit || res.Ending == api.EndSignal) {
+		patience = 0
+	}
+	lost, left, werr := x.out.drain(ctx, patience)
+	switch {
+	case ctx.Err() != nil && (err != nil || left):
 		err = context.Cause(ctx)
+	case werr != nil:
+		err = fmt.Errorf("%w: %w", ErrOutput, werr)
+	}
+	if left || lost > 0 && werr == nil {
+		err = &Unread{Lost: lost, Err: err}
 	}
 	return res, err
 }
@@ -72,6 +86,7 @@ type execution struct {
 	sio  Stdio
 	done chan struct{}
 	acks chan int
+	out  *outlet
 
 	mu sync.Mutex // one frame at a time
 }
@@ -106,12 +121,11 @@ func (x *execution) receive() (api.ExecResult, error) {
 		if _, err := io.ReadFull(r, p); err != nil {
 			return api.ExecResult{}, fmt.Errorf("exec: the server broke off: %w", err)
 		}
-		var err error
 		switch kind {
 		case api.FrameStdout:
-			err = write(x.sio.Stdout, p)
+			x.out.put(x.sio.Stdout, p)
 		case api.FrameStderr:
-			err = write(x.sio.Stderr, p)
+			x.out.put(x.sio.Stderr, p)
 		case api.FrameAck:
 			if len(p) != 4 {
 				return api.ExecResult{}, fmt.Errorf("exec: the server sent a short ack")
@@ -137,18 +151,7 @@ func (x *execution) receive() (api.ExecResult, error) {
 			}
 			return api.ExecResult{}, e
 		}
-		if err != nil {
-			return api.ExecResult{}, fmt.Errorf("%w: %w", ErrOutput, err)
-		}
 	}
-}
-
-func write(w io.Writer, p []byte) error {
-	if w == nil {
-		return nil
-	}
-	_, err := w.Write(p)
-	return err
 }
 
 // sendStdin copies stdin, never more ahead of the acks than the window.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -16,9 +17,12 @@ const fetchers = 4
 // is settled before the first of them is read.
 type plan struct {
 	h     *haul
+	from  string          // the pattern, absolute
 	base  string          // the folder inside that the target stands for
 	seen  map[string]bool // paths inside
 	taken map[string]bool // paths below the target
+	dots  map[string]bool // paths inside that end in a dotted name which was not asked for
+	gits  map[string]bool // the same, in .git
 	jobs  []*job
 }
 
@@ -32,6 +36,22 @@ type job struct {
 
 func (p *plan) fail(f api.FileInfo, err error) { p.jobs = append(p.jobs, &job{f: f, err: err}) }
 
+// leave says that an entry does not come because of its name, and notes it.
+func (p *plan) leave(f api.FileInfo) bool {
+	if top := repository(f.Path); top != "" {
+		if !p.gits[top] {
+			p.h.deny(top, refuseRepository())
+		}
+		p.gits[top] = true
+		return true
+	}
+	top := hidden(p.from, f.Path)
+	if top != "" {
+		p.dots[top] = true
+	}
+	return top != ""
+}
+
 // add settles what becomes of one entry; name, if not "", is its local name.
 func (p *plan) add(f api.FileInfo, name string) {
 	h := p.h
@@ -43,6 +63,9 @@ func (p *plan) add(f api.FileInfo, name string) {
 		return // a pattern may match a folder and what is in it
 	}
 	p.seen[f.Path] = true
+	if p.leave(f) {
+		return
+	}
 	if h.count++; h.count > MaxArtifacts {
 		if h.count == MaxArtifacts+1 {
 			p.fail(f, tooMany(MaxArtifacts))
@@ -114,13 +137,27 @@ func (p *plan) fetch(t *target) error {
 
 func (p *plan) one(t *target, j *job) (api.Artifact, error) {
 	h := p.h
-	r, err := h.from.ReadFile(h.ctx, h.id, j.f.Path, j.f.Size+h.budget.rest())
+	ctx, cancel := context.WithCancelCause(h.ctx)
+	defer cancel(nil)
+	r := newPaced(h.pace, cancel)
+	defer r.Close()
+	_, err := r.wait(func() (_ int, err error) {
+		r.r, err = h.from.ReadFile(ctx, h.id, j.f.Path, j.f.Size+h.budget.rest())
+		return 0, err
+	})
+	var a api.Artifact
 	if err != nil {
 		h.budget.give(j.f.Size)
-		return api.Artifact{}, err
+	} else {
+		a, err = t.write(j.local, j.f.Mode, r, j.f.Size)
+		a.Path = j.f.Path
 	}
-	defer r.Close()
-	a, err := t.write(j.local, j.f.Mode, r, j.f.Size)
-	a.Path = j.f.Path
+	switch {
+	case err == nil:
+	case context.Cause(ctx) == errSlow:
+		err = refuseSlow(h.pace)
+	case context.Cause(ctx) == errLong:
+		err = errLong
+	}
 	return a, err
 }

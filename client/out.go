@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bermhq/berm/api"
@@ -26,6 +27,7 @@ type Out struct {
 type Haul struct {
 	Artifacts []api.Artifact
 	Denied    []api.Denial
+	Replaced  []string // files that were here, as Artifact.Local names them
 }
 
 // Files is the part of a Client that bringing out needs.
@@ -39,16 +41,28 @@ func isGlob(pattern string) bool { return strings.ContainsAny(pattern, "*?[\\") 
 
 // Extract brings regular files out of a sandbox. Nothing that the sandbox says
 // makes it write elsewhere than below the folders that outs name, or more than
-// limit bytes in all. What did not come, for whatever reason, is in the Haul;
-// the error is ctx's.
+// limit bytes in all. Names that start with a dot come only where the pattern
+// writes the dot, .git never. Without Local, what is here already and could be
+// executed or read by a tool unasked is not replaced. What did not come, for
+// whatever reason, is in the Haul; the error is ctx's.
 func Extract(ctx context.Context, from Files, id string, outs []Out, limit int64) (Haul, error) {
-	h := &haul{ctx: ctx, from: from, id: id, budget: budget{left: limit}}
+	return extract(ctx, from, id, outs, limit, usualPace)
+}
+
+func extract(ctx context.Context, from Files, id string, outs []Out, limit int64, p pace) (Haul, error) {
+	h := &haul{from: from, id: id, budget: budget{left: limit}, pace: p}
+	var cancel context.CancelFunc
+	h.ctx, cancel = context.WithTimeoutCause(ctx, p.total, errLong)
+	defer cancel()
 	for _, o := range outs {
 		err := h.bring(o)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return h.Haul, context.Cause(ctx)
-		}
-		if err != nil {
+		case err == nil:
+		case context.Cause(h.ctx) == errLong:
+			h.deny(o.Pattern, refuseLong(p))
+		default:
 			h.deny(o.Pattern, refused(err))
 		}
 	}
@@ -65,6 +79,7 @@ type haul struct {
 	from    Files
 	id      string
 	budget  budget
+	pace    pace
 	count   int // files, brought or not
 	refused int
 }
@@ -89,15 +104,16 @@ func (h *haul) bring(o Out) error {
 		return err
 	}
 	defer t.root.Close()
+	t.careful = o.Local == ""
 
-	p := &plan{h: h, base: base, seen: map[string]bool{}, taken: map[string]bool{}}
+	p := &plan{h: h, from: pattern, base: base, seen: map[string]bool{}, taken: map[string]bool{}, dots: map[string]bool{}, gits: map[string]bool{}}
 	below := map[string]bool{} // folders that were listed
 	for _, f := range list.Files {
 		if f.Kind != "dir" {
 			p.add(f, name)
 			continue
 		}
-		if within(below, f.Path) {
+		if within(below, f.Path) || p.leave(f) {
 			continue
 		}
 		below[f.Path] = true
@@ -118,7 +134,14 @@ func (h *haul) bring(o Out) error {
 	if list.More {
 		h.deny(o.Pattern, tooMany(len(list.Files)))
 	}
-	return p.fetch(t)
+	if n := len(p.dots); n > 0 {
+		h.deny(o.Pattern, refuseHidden(n))
+	}
+	p.leaveBare(t)
+	err = p.fetch(t)
+	slices.Sort(t.replaced)
+	h.Replaced = append(h.Replaced, t.replaced...)
+	return err
 }
 
 func tooMany(n int) *Refusal {

@@ -11,7 +11,7 @@ import (
 	"os"
 	"path"
 	"strings"
-	"unicode"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/bermhq/berm/api"
@@ -26,7 +26,7 @@ const (
 
 // A Refusal says why a file from inside was not written. Rule is stable.
 type Refusal struct {
-	Rule   string // "out.path", "out.symlink", "out.special", "out.collision", "out.limit", "out.count", "out.host", "out.ended"
+	Rule   string // "out.path", "out.symlink", "out.special", "out.collision", "out.limit", "out.count", "out.host", "out.ended", "out.dot", "out.dotgit", "out.replace", "out.slow"
 	Reason string
 	Fix    string
 }
@@ -41,6 +41,11 @@ type target struct {
 	dir    string
 	root   *os.Root
 	budget *budget // bytes that may still come, shared by all targets of a run
+
+	careful bool // replace nothing that is executable or dotted
+
+	mu       sync.Mutex
+	replaced []string
 }
 
 // openTarget opens dir, made if it is missing. It writes at most as many bytes
@@ -96,7 +101,7 @@ func SafePath(p string) error {
 			return bad("has a part that is empty or a dot")
 		case len(n) > maxName:
 			return bad("has a part that is too long")
-		case strings.ContainsFunc(n, unicode.IsControl):
+		case strings.ContainsFunc(n, misleads):
 			return bad("has a control character")
 		}
 	}
@@ -122,24 +127,16 @@ func (t *target) write(local string, mode uint32, r io.Reader, reserved int64) (
 	if dir != t.root {
 		defer dir.Close()
 	}
-	if fi, err := dir.Lstat(name); err == nil && !fi.Mode().IsRegular() {
-		return a, occupied(local, fi)
+	d := &draft{dir: dir, name: name}
+	if d.replaces, err = t.mayReplace(dir, name, local); err != nil {
+		return a, err
 	}
-
-	tmp := tmpName()
-	f, err := dir.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	if err := d.create(); err != nil {
 		return a, unwritable(full, err)
 	}
-	renamed := false
-	defer func() {
-		if !renamed {
-			dir.Remove(tmp)
-		}
-	}()
-	defer f.Close()
+	defer d.drop()
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), m)
+	n, err := io.Copy(io.MultiWriter(d.f, h), m)
 	var pe *fs.PathError
 	switch {
 	case errors.Is(err, errMore):
@@ -153,14 +150,40 @@ func (t *target) write(local string, mode uint32, r io.Reader, reserved int64) (
 	if mode&0o111 != 0 {
 		perm = 0o755
 	}
-	if err = errors.Join(f.Chmod(perm), f.Close()); err != nil {
-		return a, unwritable(full, err)
+	err = d.keep(perm, func() error { // something came there meanwhile
+		_, err := t.mayReplace(dir, name, local)
+		return err
+	})
+	if err != nil {
+		return a, trouble(full, err)
 	}
-	if err = dir.Rename(tmp, name); err != nil {
-		return a, unwritable(full, err)
+	if d.replaces {
+		t.mu.Lock()
+		t.replaced = append(t.replaced, full)
+		t.mu.Unlock()
 	}
-	renamed = true
 	return api.Artifact{Local: full, Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+}
+
+// mayReplace looks at what is at name in dir: nothing, or a file that may be
+// replaced.
+func (t *target) mayReplace(dir *os.Root, name, local string) (exists bool, err error) {
+	fi, err := dir.Lstat(name)
+	switch {
+	case err != nil: // what else is wrong shows when it is made
+		return false, nil
+	case !fi.Mode().IsRegular():
+		return true, occupied(local, fi)
+	case t.careful && fi.Mode()&0o111 != 0:
+		return true, kept(local, "can be executed")
+	case t.careful && anyDotted(local):
+		return true, kept(local, "starts with a dot")
+	}
+	return true, nil
+}
+
+func kept(local, why string) *Refusal {
+	return &Refusal{Rule: "out.replace", Reason: fmt.Sprintf("%q is already there and %s; it was not replaced", local, why), Fix: "say where it goes, as in --out PATH:LOCAL"}
 }
 
 // trouble is err if it is a Refusal, else one for trouble at name.
