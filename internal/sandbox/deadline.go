@@ -39,8 +39,8 @@ func (x *execution) hold(ctx context.Context, timeout time.Duration) error {
 		at = time.Now().Add(timeout + hostSlack)
 		select {
 		case <-x.b.ready:
-		default: // the program's clock starts when the guest is up
-			at = at.Add(x.e.opt.Boot)
+		default: // the program's clock starts when the guest is up; tighten follows
+			at, x.loose = at.Add(x.e.opt.Boot), true
 		}
 	}
 	c.mu.Lock()
@@ -59,6 +59,21 @@ func (x *execution) hold(ctx context.Context, timeout time.Duration) error {
 		return &api.Error{Code: api.CodeSandboxEnded, Message: fmt.Sprintf("sandbox %s has ended", x.b.id)}
 	}
 	return hostFailure("set the deadline", err)
+}
+
+// tighten has the host count from now, when the guest has come up. If that
+// fails, what was held before is late by a boot at most.
+func (x *execution) tighten(timeout time.Duration) {
+	c := &x.b.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, held := c.ends[x]; !held {
+		return // over
+	}
+	c.ends[x] = x.ran.Add(timeout + hostSlack)
+	if err := c.move(context.Background(), x.b.spec.Deadline); err != nil && !errors.Is(err, backend.ErrGone) {
+		x.e.opt.Log.Warn("deadline not tightened", "sandbox_id", x.b.id, "error", err)
+	}
 }
 
 // release takes x's deadline from the host. If that fails the sandbox ends too

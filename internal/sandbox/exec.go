@@ -130,6 +130,7 @@ type execution struct {
 	passed  atomic.Int64  // calls of Output that have returned
 	dropped bool          // output was thrown away because nobody took it
 	endAll  bool
+	loose   bool   // the host's deadline still has room for a boot
 	caps    capSet // run's own, and so is disk
 	disk    int64  // the most that a sample saw in use
 }
@@ -181,6 +182,10 @@ wait:
 			break wait
 		case <-tick.C:
 			x.sample()
+			if x.loose && ready == nil { // not sooner: most commands are over by now
+				x.loose = false
+				go x.tighten(timeout)
+			}
 		}
 	}
 	if readDone != nil {

@@ -136,8 +136,13 @@ func TestHostDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := sb.SandboxID
-	r.exec(t, id, "true") // the guest is up now
-	moves = nil
+	for sb.TimingsMS["boot"] == 0 { // until the guest is up
+		time.Sleep(5 * time.Millisecond)
+		if sb, err = r.Get(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(20 * time.Millisecond)
 	in := func(i int, d time.Duration) {
 		t.Helper()
 		if i >= len(moves) {
@@ -147,8 +152,6 @@ func TestHostDeadline(t *testing.T) {
 			t.Errorf("move %d is %v off", i, off)
 		}
 	}
-	<-seen
-	<-seen
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -207,5 +210,21 @@ func TestDrippingGuest(t *testing.T) {
 	}
 	if d := time.Since(began); d > 10*time.Second || d < 900*time.Millisecond {
 		t.Errorf("took %v", d)
+	}
+}
+
+// Before the guest is up the host leaves room for its boot, and then no more.
+func TestHostDeadlineTightens(t *testing.T) {
+	r := newRig(t, quick)
+	moves := make(chan time.Duration, 16)
+	r.flaky.Deadline = func(at time.Time) error { moves <- time.Until(at); return nil }
+	r.flaky.Conn = testkit.Slow(8, 5*time.Millisecond) // the greeting takes a while
+	id := r.create(t, api.Limits{TimeoutSeconds: 30})
+	r.exec(t, id, "sleep", "0.2")
+	close(moves)
+	for i, want := range []time.Duration{35*time.Second + quick.Boot, 35 * time.Second} {
+		if got := <-moves; got > want || got < want-300*time.Millisecond {
+			t.Errorf("move %d: in %v, want %v", i, got, want)
+		}
 	}
 }
