@@ -10,6 +10,7 @@ WORD = "berm-canary-"
 
 def began():
     print("began " + NONCE, flush=True)
+    time.sleep(0.15)  # the runner looks at the walls now, before anything is used up
 
 
 def ended(code=0):
