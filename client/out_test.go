@@ -237,6 +237,10 @@ func FuzzExtract(f *testing.F) {
 	f.Add("/workspace/link/a", "file", "x", "link", uint32(0), "link")
 	f.Add("/workspace//a", "dir", "x", "/", uint32(0), "/")
 	f.Add("/", "symlink", "x", "\x00", uint32(0), "../..")
+	f.Add("/workspace/.git/config", "file", "x", ".git", uint32(0), "**")
+	f.Add("/workspace/a/.GIT/hooks/x", "file", "x", "x", uint32(0o755), ".*/**")
+	f.Add("/workspace/.env", "file", "x", "x", uint32(0o755), "*")
+	f.Add("/workspace/refs/x", "file", "x", "HEAD", uint32(0o755), "**")
 	f.Fuzz(func(t *testing.T, path, kind, content, swap string, mode uint32, pattern string) {
 		top := t.TempDir()
 		target, outside := filepath.Join(top, "t"), filepath.Join(top, "outside")
@@ -271,6 +275,9 @@ func FuzzExtract(f *testing.F) {
 		}
 		var size int64
 		filepath.WalkDir(target, func(p string, d os.DirEntry, err error) error {
+			if rel, _ := filepath.Rel(target, p); d.Type()&os.ModeSymlink == 0 && (repository(rel) != "" || anyDotted(rel) && !anyDotted(pattern)) {
+				t.Errorf("%s came out for %q", rel, pattern)
+			}
 			if err == nil && d.Type().IsRegular() {
 				fi, _ := d.Info()
 				size += fi.Size()

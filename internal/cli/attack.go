@@ -85,8 +85,8 @@ func attackVerb() verb {
 }
 
 func (env *Env) attack(ctx context.Context, o attackOptions) int {
-	ctx, done := interruptible(ctx, func() {})
-	defer done()
+	ctx, in := env.interruptible(ctx, func() {}, 0)
+	defer in.stop()
 	v := attackView{env: env, json: o.json}
 	if isTerminal(env.Stderr) {
 		v.progress.w = env.Stderr

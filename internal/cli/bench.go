@@ -48,8 +48,8 @@ func benchVerb() verb {
 			if err != nil {
 				return env.fail(err)
 			}
-			ctx, stop := interruptible(ctx, func() {})
-			defer stop()
+			ctx, in := env.interruptible(ctx, func() {}, 0)
+			defer in.stop()
 			report, err := env.bench(ctx, int(n))
 			if err != nil {
 				return env.fail(err)

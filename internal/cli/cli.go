@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/client"
@@ -45,6 +46,9 @@ type Env struct {
 	Version api.Version
 
 	StateDir string // from --state; "" for the default
+
+	handled *atomic.Bool // a verb sees to signals itself
+	took    func()       // called when somebody took a part of what berm says last
 }
 
 // OpenOptions say what a verb needs.
@@ -103,6 +107,7 @@ func find(name string) (verb, bool) {
 
 // Main runs one command line and returns the exit code.
 func Main(ctx context.Context, env Env) int {
+	defer env.quietQuit()()
 	if len(env.Args) > 0 && env.Args[0] == "--version" { // as other tools have it
 		env.Args = append([]string{"version"}, env.Args[1:]...)
 	}

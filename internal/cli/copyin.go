@@ -2,6 +2,7 @@ package cli
 
 import (
 	"archive/tar"
+	"bytes"
 	"fmt"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -91,7 +93,7 @@ func (w *tarWriter) add(c copyIn) error {
 		return err
 	}
 	if fi.Mode().IsRegular() {
-		f, err := os.Open(c.local)
+		f, err := os.OpenFile(c.local, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
 		if err != nil {
 			return err
 		}
@@ -136,7 +138,7 @@ func (w *tarWriter) entry(root *os.Root, p string, d fs.DirEntry, dest, local st
 		}
 		return w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: w.name(dest), Linkname: to, Mode: 0o777, ModTime: wholeSecond(fi.ModTime()), Format: tar.FormatPAX})
 	case d.Type().IsRegular():
-		f, err := root.Open(p)
+		f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}
@@ -155,8 +157,39 @@ func (w *tarWriter) open(f *os.File, dest, local string) error {
 	if !fi.Mode().IsRegular() {
 		return fmt.Errorf("%s: changed while it was copied", local)
 	}
-	return w.file(dest, tar.Header{Mode: int64(fi.Mode().Perm()), Size: fi.Size(), ModTime: fi.ModTime()}, f, local)
+	h := tar.Header{Mode: int64(fi.Mode().Perm()), Size: fi.Size(), ModTime: fi.ModTime()}
+	if fi.Size() > maxUntold {
+		if err := w.file(dest, h, f, local); err != nil {
+			return err
+		}
+		if n, _ := f.Read(make([]byte, 1)); n > 0 {
+			return fmt.Errorf("%s: became longer while it was copied", local)
+		}
+		return nil
+	}
+	// What the kernel makes up while it is read has no size, or not its own.
+	data, err := io.ReadAll(io.LimitReader(f, maxSpool+1))
+	if err != nil {
+		return fmt.Errorf("%s: %w", local, unwrapPath(err))
+	}
+	again, err := f.Stat()
+	n := int64(len(data))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", local, unwrapPath(err))
+	case n > maxSpool && again.Size() == 0:
+		return fmt.Errorf("%s: does not say its size, and has more than 1m", local)
+	case again.Size() != fi.Size() && n != fi.Size(), n > fi.Size() && fi.Size() > 0:
+		return fmt.Errorf("%s: changed its size while it was copied", local)
+	}
+	h.Size = n
+	return w.file(dest, h, bytes.NewReader(data), local)
 }
+
+const (
+	maxUntold = 64 << 10 // a file that is larger has the size that it says
+	maxSpool  = 1 << 20
+)
 
 // wholeSecond is a time as it fits into a plain header; a fraction would take a
 // header of its own for each file.

@@ -70,3 +70,53 @@ func TestTar(t *testing.T) {
 		t.Error("one path from two places")
 	}
 }
+
+// What has no size, or another one than it says, goes in with its true size.
+func TestTarSizes(t *testing.T) {
+	dir := t.TempDir()
+	empty, big := filepath.Join(dir, "empty"), filepath.Join(dir, "big")
+	os.WriteFile(empty, nil, 0o644)
+	os.WriteFile(big, bytes.Repeat([]byte("x"), 3*maxUntold), 0o644)
+	send := func(local string) ([]byte, error) {
+		var buf bytes.Buffer
+		w := &tarWriter{tw: tar.NewWriter(&buf), root: "/workspace", seen: map[string]string{}}
+		if err := w.add(copyIn{local: local, dest: "/workspace/x"}); err != nil {
+			return nil, err
+		}
+		w.tw.Close()
+		tr := tar.NewReader(&buf)
+		if _, err := tr.Next(); err != nil {
+			t.Fatal(err)
+		}
+		return io.ReadAll(tr)
+	}
+	version, err := os.ReadFile("/proc/version")
+	if err != nil || len(version) == 0 {
+		t.Skip("needs /proc")
+	}
+	for name, want := range map[string]int{empty: 0, big: 3 * maxUntold, "/proc/version": len(version)} {
+		if b, err := send(name); err != nil || len(b) != want {
+			t.Errorf("%s: %d bytes, %v", name, len(b), err)
+		}
+	}
+	// One that shrinks and one that grows while it is read.
+	for name, change := range map[string]func(f *os.File){
+		"shorter": func(f *os.File) { f.Truncate(10) },
+		"longer":  func(f *os.File) { f.WriteAt([]byte("more"), 3*maxUntold) },
+	} {
+		os.WriteFile(big, bytes.Repeat([]byte("x"), 3*maxUntold), 0o644)
+		f, err := os.OpenFile(big, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &tarWriter{tw: tar.NewWriter(writerFunc(func(p []byte) (int, error) { change(f); return len(p), nil })), root: "/workspace", seen: map[string]string{}}
+		if err := w.add(copyIn{local: big, dest: "/workspace/x"}); err == nil || !strings.Contains(err.Error(), "became "+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		f.Close()
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -10,8 +11,9 @@ import (
 const maxSGR = 32
 
 // A shower stands between a program that nobody reviewed and a terminal: text,
-// newlines, tabs, returns and plain colours pass; every other control sequence
-// is shown as \x1b and the like, and not obeyed. Sequences may be split over
+// newlines, tabs, returns and plain colours pass; every other control sequence,
+// what conceals text and what turns its direction is shown, as \x1b and the
+// like, and not obeyed. Sequences may be split over
 // writes in any way.
 type shower struct {
 	w       io.Writer
@@ -63,12 +65,12 @@ func (s *shower) take(in []byte, last bool) int {
 		return 1
 	case c == 0x1b:
 		n, complete := sgr(in)
-		if n > 0 {
+		if n > 0 && !conceals(in[2:n-1]) {
 			s.out = append(s.out, in[:n]...)
 			s.colour = string(in[:n]) != "\x1b[0m" && string(in[:n]) != "\x1b[m"
 			return n
 		}
-		if !complete && !last {
+		if n == 0 && !complete && !last {
 			return 0
 		}
 		s.show(c)
@@ -84,7 +86,7 @@ func (s *shower) take(in []byte, last bool) int {
 	switch {
 	case r == utf8.RuneError && n == 1:
 		s.show(c)
-	case r >= 0x80 && r < 0xa0: // C1: a terminal may obey them
+	case r >= 0x80 && r < 0xa0, misleads(r): // C1: a terminal may obey them
 		s.out = fmt.Appendf(s.out, "\\u%04x", r)
 	default:
 		s.out = append(s.out, in[:n]...)
@@ -93,6 +95,37 @@ func (s *shower) take(in []byte, last bool) int {
 }
 
 func (s *shower) show(c byte) { s.out = fmt.Appendf(s.out, "\\x%02x", c) }
+
+// misleads says that a rune embeds, overrides or isolates a direction of text,
+// or is a line break that few see: what follows it is not where it seems to be.
+func misleads(r rune) bool {
+	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x2028 || r == 0x2029
+}
+
+// conceals says whether the parameters of a colour sequence hide text, for a
+// terminal that knows colours of 38 and 48 or one that does not. What is not
+// clear does.
+func conceals(params []byte) bool {
+	ps := strings.Split(string(params), ";")
+	for i, p := range ps {
+		p, _, _ = strings.Cut(p, ":")
+		ps[i] = strings.TrimLeft(p, "0")
+	}
+	for i := 0; i < len(ps); i++ {
+		colour := ps[i] == "38" || ps[i] == "48"
+		skip := 0
+		switch {
+		case ps[i] == "8":
+			return true
+		case colour && i+2 < len(ps) && ps[i+1] == "5":
+			skip = 2
+		case colour && i+4 < len(ps) && ps[i+1] == "2":
+			skip = 4
+		}
+		i += skip
+	}
+	return false
+}
 
 // sgr is the length of the plain colour sequence that in starts with, or 0.
 // complete is false while more bytes could still make one.

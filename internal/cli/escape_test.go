@@ -32,6 +32,11 @@ func TestShower(t *testing.T) {
 		{"c1 as utf-8", "\u009b2J", `\u009b2J`},
 		{"c1 raw", "\x9b2J", `\x9b2J`},
 		{"backspace", "a\bb\x7f", `a\x08b\x7f`},
+		{"conceal", "\x1b[8mx\x1b[1;08;3mx\x1b[28m", `\x1b[8mx\x1b[1;08;3mx` + "\x1b[28m\x1b[0m"},
+		{"colours with an 8", "\x1b[38;5;8mx\x1b[48;2;8;8;8mx\x1b[38:5:8mx\x1b[0m", "\x1b[38;5;8mx\x1b[48;2;8;8;8mx\x1b[38:5:8mx\x1b[0m"},
+		{"conceal after a colour", "\x1b[38;5;1;8m\x1b[38;8m\x1b[38;2;8;1m\x1b[58;5;8m\x1b[8:1m", `\x1b[38;5;1;8m\x1b[38;8m\x1b[38;2;8;1m\x1b[58;5;8m\x1b[8:1m`},
+		{"direction", "a\u202eb\u2066c\u2028d\u200f", `a\u202eb\u2066c\u2028d` + "\u200f"},
+		{"return", "10%\r20%\r\n", "10%\r20%\r\n"},
 		{"zero", "\x00", `\x00`},
 		{"broken utf-8", "\xff\xc3", `\xff\xc3`},
 		{"escape at end", "x\x1b", `x\x1b`},
@@ -62,6 +67,7 @@ func TestShower(t *testing.T) {
 func FuzzShower(f *testing.F) {
 	f.Add([]byte("a\x1b[31mb\x1b]0;x\x07"), 3)
 	f.Add([]byte("\xc2\x9b2J\xff"), 1)
+	f.Add([]byte("\x1b[38;5;8;8mx\u202e"), 7)
 	f.Fuzz(func(t *testing.T, in []byte, cut int) {
 		if cut < 0 || cut > len(in) {
 			cut = len(in) / 2
@@ -74,7 +80,7 @@ func FuzzShower(f *testing.F) {
 			c := whole[i]
 			if c == 0x1b {
 				n, _ := sgr([]byte(whole[i:]))
-				if n == 0 {
+				if n == 0 || conceals([]byte(whole[i+2:i+n-1])) {
 					t.Fatalf("escape passed: %q", whole)
 				}
 				i += n - 1
@@ -83,8 +89,8 @@ func FuzzShower(f *testing.F) {
 			}
 		}
 		for _, r := range whole {
-			if r >= 0x80 && r < 0xa0 {
-				t.Fatalf("C1 passed: %q", whole)
+			if r >= 0x80 && r < 0xa0 || misleads(r) {
+				t.Fatalf("%U passed: %q", r, whole)
 			}
 		}
 	})

@@ -53,7 +53,7 @@ func oneLine(s string) string {
 		s = strings.ToValidUTF8(s[:longest], "") + "..."
 	}
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if unicode.IsControl(r) || misleads(r) {
 			return ' '
 		}
 		return r

@@ -30,6 +30,9 @@ func (r *runner) openOutput() {
 }
 
 func (r *runner) closeOutput() {
+	if r.unread != nil { // somebody is still in the middle of a write
+		return
+	}
 	for _, o := range []output{r.stdout, r.stderr} {
 		if o.show != nil {
 			o.show.Close()

@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/bermhq/berm/api"
 )
@@ -72,7 +73,7 @@ func (o *runOptions) inline(code []byte, args []string) ([]step, error) {
 
 // file runs a file of this host.
 func (o *runOptions) file(name string, args []string) ([]step, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is refused, not waited for
 	if err != nil {
 		fl := &fault{name, unwrapPath(err).Error(), ""}
 		if !strings.Contains(name, "/") {
@@ -83,7 +84,11 @@ func (o *runOptions) file(name string, args []string) ([]step, error) {
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil || !fi.Mode().IsRegular() {
-		return nil, &fault{name, "is not a regular file", "berm run --in DIR FILE"}
+		fl := &fault{name, "is not a regular file", "berm run --in DIR FILE"}
+		if err == nil && fi.Mode()&os.ModeNamedPipe != 0 {
+			fl.try = "berm run --lang NAME - < " + shellLine([]string{name})
+		}
+		return nil, fl
 	}
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)

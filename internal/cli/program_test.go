@@ -5,11 +5,15 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
 func TestProgram(t *testing.T) {
 	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	write := func(name, content string, mode os.FileMode) string {
 		p := filepath.Join(dir, name)
 		if err := os.WriteFile(p, []byte(content), mode); err != nil {
@@ -49,6 +53,7 @@ func TestProgram(t *testing.T) {
 		{name: "nothing after dashes", dashes: true, bad: "no command"},
 		{name: "missing", rest: []string{filepath.Join(dir, "nope.py")}, bad: "no such file"},
 		{name: "folder", rest: []string{dir}, bad: "not a regular file"},
+		{name: "pipe", rest: []string{filepath.Join(dir, "pipe")}, bad: "not a regular file"},
 		{name: "unknown kind", rest: []string{write("notes.txt", "hello", 0o644)}, bad: "\".txt\" is not a language that berm runs; it runs python, "},
 		{name: "C", rest: []string{write("e.c", "int main;", 0o644)}, bad: "\".c\" is not"},
 		{name: "no extension", rest: []string{write("plain", "hello", 0o644)}, bad: "no extension"},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,6 +91,7 @@ func (r *runner) finish() int {
 		}
 		r.tell()
 	}
+	r.tellReplaced()
 	if r.failure != nil {
 		r.env.explain(r.failure)
 	}
@@ -125,6 +127,12 @@ func (r *runner) tell() {
 			fmt.Fprintf(r.env.Stderr, "try: %s\n", try)
 		}
 	}
+	switch {
+	case r.unread != nil:
+		r.env.note("output: nobody read it; up to %d bytes are lost", r.unread.Lost)
+	case r.result.Reason != "" && r.result.Reason != why:
+		r.env.note("output: %s", r.result.Reason)
+	}
 	quiet := rep.Ending == api.EndProcesses || rep.Ending == api.EndExit && rep.ExitCode == 0 // it got on with what it had
 	if !quiet && slices.Contains(rep.CapsHit, api.CapProcesses) {
 		r.env.note("processes: the cap of %d was reached", lim.Pids)
@@ -143,11 +151,35 @@ func (r *runner) tell() {
 	}
 }
 
+// tellReplaced names files of the caller's that have another content now, if
+// the place was not named.
+func (r *runner) tellReplaced() {
+	if n := len(r.replaced); n > 0 {
+		const most = 10
+		names := strings.Join(r.replaced[:min(n, most)], ", ")
+		if n > most {
+			names += fmt.Sprintf(" and %d more", n-most)
+		}
+		files := "files that were"
+		if n == 1 {
+			files = "file that was"
+		}
+		r.env.note("out: replaced %d %s there: %s", n, files, names)
+	}
+}
+
 // print writes v as JSON and returns the exit code of that.
 func (env *Env) print(v any) int {
-	e := json.NewEncoder(env.Stdout)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	err := e.Encode(v)
+	for err == nil && b.Len() > 0 {
+		if _, err = env.Stdout.Write(b.Next(16 << 10)); err == nil && env.took != nil {
+			env.took()
+		}
+	}
+	if err != nil {
 		return env.fail(&fault{"standard output", unwrapPath(err).Error(), ""})
 	}
 	return exitOK

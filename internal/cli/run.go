@@ -2,14 +2,11 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"os"
-	"os/signal"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/client"
 )
 
 func runVerb() verb {
@@ -33,6 +30,9 @@ func (env *Env) run(ctx context.Context, args []string) int {
 	}
 	if err == nil {
 		err = r.check(ctx)
+	}
+	if err == nil {
+		err = r.opt.legible(rest)
 	}
 	if err == nil {
 		r.steps, err = r.opt.program(rest, dashes, env.Stdin)
@@ -63,34 +63,6 @@ func (r *runner) check(ctx context.Context) error {
 	return nil
 }
 
-// errInterrupted is the cause of a context that the user ended.
-var errInterrupted = errors.New("interrupted")
-
-// interruptible cancels at the first signal that asks to end; at the second it
-// leaves at once: what runs the sandbox cleans up when this process is gone.
-func interruptible(ctx context.Context, restore func()) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	sig, done := make(chan os.Signal, 2), make(chan struct{})
-	signal.Notify(sig, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	broken := make(chan os.Signal, 1) // a closed stdout is an error to handle, not a way to die
-	signal.Notify(broken, syscall.SIGPIPE)
-	go func() {
-		for n := 0; ; n++ {
-			select {
-			case <-sig:
-			case <-done:
-				return
-			}
-			if n > 0 {
-				restore()
-				os.Exit(exitKilled)
-			}
-			cancel(errInterrupted)
-		}
-	}()
-	return ctx, func() { signal.Stop(sig); signal.Stop(broken); close(done); cancel(nil) }
-}
-
 // A runner is one `berm run`.
 type runner struct {
 	env     *Env
@@ -107,7 +79,9 @@ type runner struct {
 	result   api.ExecResult
 	stdout   output
 	stderr   output
-	failure  error // trouble of Berm's own, beside the ending
+	unread   *client.Unread // output that nobody took
+	replaced []string       // files of the caller's
+	failure  error          // trouble of Berm's own, beside the ending
 }
 
 func (r *runner) restoreTerminal() {
@@ -118,8 +92,8 @@ func (r *runner) restoreTerminal() {
 
 // run is the life of one sandbox, from nothing to nothing.
 func (r *runner) run(ctx context.Context) int {
-	ctx, done := interruptible(ctx, r.restoreTerminal)
-	defer done()
+	ctx, in := r.env.interruptible(ctx, r.restoreTerminal, goneAfter)
+	defer in.stop()
 	defer r.restoreTerminal()
 	if isTerminal(r.env.Stderr) {
 		r.progress.w = r.env.Stderr
@@ -137,7 +111,9 @@ func (r *runner) run(ctx context.Context) int {
 	r.restoreTerminal()
 	r.closeOutput()
 	r.teardown()
-	if err != nil && context.Cause(ctx) == errInterrupted {
+	interrupted := err != nil && context.Cause(ctx) == errInterrupted
+	in.leave(r.lastCode(ran, interrupted))
+	if interrupted {
 		if !ran {
 			return r.refuse(&api.Error{Code: api.CodeInterrupted, Message: "run: interrupted, nothing was executed"})
 		}
@@ -151,6 +127,22 @@ func (r *runner) run(ctx context.Context) int {
 		r.failure = err
 	}
 	return r.finish()
+}
+
+// lastCode is the exit code if nobody takes what is still to be said, and
+// whether that may be waited for as long as it takes.
+func (r *runner) lastCode(ran, interrupted bool) (code int, byItself bool) {
+	switch {
+	case ran && interrupted:
+		return exitKilled, false
+	case !ran:
+		return exitRefused, true
+	case r.opt.json:
+		code = exitRefused // there is no report
+	default:
+		code = r.result.ExitCode & 0xff
+	}
+	return code, r.result.Ending == api.EndExit || r.result.Ending == api.EndSignal
 }
 
 // inside does everything that needs the sandbox. ran says that the program, or

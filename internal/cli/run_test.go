@@ -222,6 +222,30 @@ func TestRunFiles(t *testing.T) {
 	}
 }
 
+// A file that is replaced unasked is named; one that would be executed is not
+// replaced.
+func TestRunReplaces(t *testing.T) {
+	w := newWorld(t)
+	t.Chdir(t.TempDir())
+	os.Mkdir("src", 0o755)
+	for _, n := range []string{"a", "b", "tool", "src/a", "src/b", "src/tool", "src/.rc"} {
+		os.WriteFile(n, []byte(n), 0o644)
+	}
+	os.Chmod("tool", 0o755)
+	code, _, errs := w.run(t.Context(), "", "run", "--in", "src:.", "--out", ".", "--", "true")
+	for _, says := range []string{"berm: out: .: 1 name that starts with a dot was left out\ntry: ", `berm: out: /workspace/tool: "tool" is already there and can be executed`,
+		"berm: out: replaced 2 files that were there: a, b\n"} {
+		if !strings.Contains(errs, says) {
+			t.Errorf("no %q in %q", says, errs)
+		}
+	}
+	a, _ := os.ReadFile("a")
+	tool, _ := os.ReadFile("tool")
+	if code != 0 || string(a) != "src/a" || string(tool) != "tool" {
+		t.Errorf("%d, %q, %q", code, a, tool)
+	}
+}
+
 func TestRunMissingInterpreter(t *testing.T) {
 	w := newWorld(t)
 	code, out, errs := w.run(t.Context(), "", "run", "--lang", "ruby", "--code", "puts 1")
@@ -251,6 +275,13 @@ func TestRunRefusals(t *testing.T) {
 		{[]string{"run", "-it", "--", "sh"}, "berm: flag -it: is not known\ntry: -t\n"},
 		{[]string{"run", "-i", "--", "sh"}, "berm: flag -i: is not known\ntry: --stdin, or -t"},
 		{[]string{"run", "--rm", "--", "sh"}, "berm: flag --rm: is not known\ntry: leave it out"},
+		{[]string{"run", "--", "echo", "a", "\xff"}, "berm: argument 2: holds bytes that are not UTF-8\ntry: pass them in a file"},
+		{[]string{"run", "--lang", "sh", "--code", "\xff", "\xff"}, "berm: argument 1: holds bytes that are not UTF-8\n"},
+		{[]string{"run", "--", "\xff"}, "berm: the name of what is to run: holds bytes"},
+		{[]string{"run", "--env", "K=\xff", "--", "true"}, "berm: --env K: holds bytes that are not UTF-8\ntry: "},
+		{[]string{"run", "--tag", "K=\xff", "--", "true"}, "berm: --tag K: holds bytes that are not UTF-8\n"},
+		{[]string{"run", "--out", "\xff", "--", "true"}, "berm: --out: holds bytes that are not UTF-8\n"},
+		{[]string{"run", "--out", ".git/config", "--", "true"}, "berm: --out .git/config: is what git keeps"},
 		{[]string{"bench", "run", "-n", "0"}, "berm: -n 0: is not a whole number"},
 		{[]string{"--nope"}, "berm: flag --nope: is not known\n"},
 		{[]string{"help", "nope"}, "berm: nope: is not a verb of berm, so"},

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/client"
@@ -59,9 +61,38 @@ func (o *runOptions) flags() flags {
 		{name: "out-limit", value: "SIZE", help: "bytes that may come back in all (default: 1g)", set: size(&o.outLimit, false)},
 		{name: "stdin", help: "connect your standard input to the program (default: it reads nothing)", set: toggle(&o.stdin)},
 		{name: "tty", short: "t", help: "give the program a terminal, yours", set: toggle(&o.tty)},
-		{name: "tag", value: "K=V", help: "a label on the run and in its report (repeat)", set: pairs(o.tags, "as in --tag session=s1")},
+		{name: "tag", value: "K=V", help: "a label on the run and in its report (repeat)", set: func(s string) error {
+			if k, _, _ := strings.Cut(s, "="); !utf8.ValidString(s) {
+				return &fault{"--tag " + k, notUTF8, "--tag with text, or with its base64"}
+			}
+			return pairs(o.tags, "as in --tag session=s1")(s)
+		}},
 		{name: "json", help: "print one JSON object instead of the output", set: toggle(&o.json)},
 	}
+}
+
+const notUTF8 = "holds bytes that are not UTF-8"
+
+// notText refuses bytes that would not arrive as they are.
+func notText(what string) error {
+	return &fault{what, notUTF8, "pass them in a file with --in, or with --stdin"}
+}
+
+// legible refuses a command or arguments that are not text; an argument is
+// counted as the program counts its own.
+func (o *runOptions) legible(rest []string) error {
+	for i, a := range rest {
+		switch {
+		case utf8.ValidString(a):
+		case o.hasCode:
+			return notText(fmt.Sprintf("argument %d", i+1))
+		case i > 0:
+			return notText(fmt.Sprintf("argument %d", i))
+		default:
+			return &fault{"the name of what is to run", notUTF8, "give it another name"}
+		}
+	}
+	return nil
 }
 
 // withUnit refuses a small bare number: nobody means that many bytes.
@@ -94,6 +125,9 @@ func setEnv(m map[string]string) func(string) error {
 		if strings.ContainsRune(s, 0) {
 			return errors.New("holds a zero byte")
 		}
+		if k, _, _ := strings.Cut(s, "="); !utf8.ValidString(s) {
+			return notText("--env " + k)
+		}
 		if err := set(s); err != nil {
 			return errors.New("is not K=V")
 		}
@@ -112,6 +146,9 @@ func parseOut(s string) (client.Out, error) {
 	}
 	if o.Pattern == "" || strings.ContainsRune(s, 0) {
 		return o, errors.New("is not PATH-OR-GLOB[:LOCAL]")
+	}
+	if !utf8.ValidString(o.Pattern) {
+		return o, &fault{"--out", notUTF8, "write ? for each of them"}
 	}
 	var r *client.Refusal
 	if err := o.Check(); errors.As(err, &r) {

@@ -33,7 +33,8 @@ Files in
   --in FILE and --in DIR go to /workspace/NAME; --in DIR:. puts what is in DIR
   there; --in FILE:sub/ goes into a folder. A link that you name is followed,
   links inside of a folder are kept as links. An absolute PATH may replace files
-  of the sandbox, where its user may write. If all of LOCAL:PATH is the name of
+  of the sandbox, where its user may write. A file that changes its size while it
+  is copied is an error. If all of LOCAL:PATH is the name of
   something here, that is meant, colons and all. Times and the permission bits
   are kept.
 
@@ -42,9 +43,15 @@ Files out
   name, or keeps its own if LOCAL is a folder or ends in /; for a folder or a
   glob LOCAL is the folder that all of it goes into. *, ? and [...] stay within
   one name, ** is any number of folders; a colon in a name inside is matched by
-  ?. Files that are here already are replaced.
+  ?. Names that start with a dot come only where the pattern writes the dot, as
+  in 'out/.cfg/*'; .git, and what would make a folder a git repository, never:
+  pack it into an archive. Files that are here already are replaced, and named on
+  stderr if you gave no LOCAL; without LOCAL nothing that can be executed or that
+  starts with a dot is replaced.
   Only regular files come back, only below the folder you name, never through a
   symlink, never setuid; at most 10000 of them, and --out-limit bytes, in a run.
+  When it begins, nothing of the program runs any more. It may take 10 minutes in
+  all, and a file that comes slower than 64 KiB a second is left out.
   If memory ends the sandbox, nothing comes back. What did not come is said on
   stderr, and in "denied" with --json; the exit code stays the program's. A
   folder that cannot be written and a glob that is none are refused beforehand.
@@ -63,6 +70,8 @@ Exit code
 
 Output
   Without -t, and if your output is a terminal, text and plain colours pass;
-  every other control sequence is shown, as \x1b, and not obeyed. Elsewhere
-  bytes come as they are.
+  every other control sequence is shown, as \x1b, and not obeyed, and so is what
+  conceals text or turns its direction. Elsewhere bytes come as they are. If
+  nobody reads them, the program waits; Ctrl-C ends it all the same, and when
+  its time is up berm says how much is lost.
 `

@@ -112,8 +112,12 @@ func (r *runner) execute(ctx context.Context) (ran bool, err error) {
 			req.Env = map[string]string{}
 		}
 		maps.Copy(req.Env, r.opt.env)
-		if i > 0 && limit > 0 {
-			req.TimeoutSeconds = max(limit-time.Since(began).Seconds(), 0.001)
+		req.EndAll = true // nothing of it may run while files are brought out
+		if limit > 0 {    // said each time, for the client to know it too
+			req.TimeoutSeconds = limit
+			if i > 0 {
+				req.TimeoutSeconds = max(limit-time.Since(began).Seconds(), 0.001)
+			}
 		}
 		if i == len(r.steps)-1 {
 			req.Stdin, req.TTY, req.Rows, req.Cols = r.opt.stdin || r.opt.tty, r.opt.tty, size[0], size[1]
@@ -122,12 +126,17 @@ func (r *runner) execute(ctx context.Context) (ran bool, err error) {
 			}
 		}
 		res, err := r.session.Client.Exec(ctx, r.sandbox.SandboxID, req, sio)
+		if errors.As(err, &r.unread) {
+			err = r.unread.Err
+		}
 		var ae *api.Error
 		switch {
 		case errors.As(err, &ae):
 			return i > 0, err
 		case err != nil && context.Cause(ctx) != nil:
 			return true, err
+		case err != nil && r.unread != nil:
+			res = api.ExecResult{Ending: api.EndKilled, ExitCode: exitKilled, Reason: "nobody read the output for too long"}
 		case errors.Is(err, client.ErrOutput):
 			res = api.ExecResult{Ending: api.EndKilled, ExitCode: exitKilled, Reason: outputTrouble(err)}
 		case err != nil:
@@ -141,7 +150,7 @@ func (r *runner) execute(ctx context.Context) (ran bool, err error) {
 		if res.NotStarted != "" && s.interp != "" {
 			return false, r.noInterpreter(s, res)
 		}
-		if res.Ending != api.EndExit || res.ExitCode != 0 {
+		if res.Ending != api.EndExit || res.ExitCode != 0 || r.unread != nil {
 			break
 		}
 	}
@@ -170,6 +179,7 @@ func (r *runner) noInterpreter(s step, res api.ExecResult) error {
 func (r *runner) bringOut(ctx context.Context) {
 	haul, err := client.Extract(ctx, r.session.Client, r.sandbox.SandboxID, r.opt.out, r.opt.outLimit)
 	r.report.Artifacts = append(r.report.Artifacts, haul.Artifacts...)
+	r.replaced = haul.Replaced
 	r.explainEnded(haul.Denied)
 	r.report.Denied = append(r.report.Denied, haul.Denied...)
 	if err != nil && context.Cause(ctx) == nil {

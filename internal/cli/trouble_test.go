@@ -126,3 +126,50 @@ func TestRunLateFlag(t *testing.T) {
 		}
 	}
 }
+
+// A pipe that nobody reads keeps neither a signal nor the end of time.
+func TestRunUnread(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		signal bool
+		code   int
+		says   string
+	}{
+		{"signal", true, 137, "berm: killed: interrupted\nberm: output: nobody read it; up to "},
+		{"time", false, 124, "berm: timeout: still running after 500ms\ntry: berm run --timeout 2s\nberm: output: nobody read it; up to "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			r, pw, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			pw.Fd() // blocking, as standard output is
+			in, err := os.Open("/dev/zero")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			errs, err := os.Create(filepath.Join(t.TempDir(), "err"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer errs.Close()
+			timeout := "500ms"
+			if tt.signal {
+				timeout = "1m"
+				time.AfterFunc(500*time.Millisecond, func() { syscall.Kill(syscall.Getpid(), syscall.SIGTERM) })
+			}
+			began := time.Now()
+			code := cli.Main(t.Context(), cli.Env{Args: []string{"run", "--timeout", timeout, "--stdin", "--", "cat"}, Stdin: in, Stdout: pw, Stderr: errs, Open: w.open})
+			took := time.Since(began)
+			if b, _ := os.ReadFile(errs.Name()); code != tt.code || !strings.HasPrefix(string(b), tt.says) {
+				t.Errorf("%d %q", code, b)
+			}
+			if tt.signal && took > 2500*time.Millisecond || took > 12*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
