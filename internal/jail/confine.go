@@ -7,8 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WorkerNamespaces are what a worker that will Confine itself is born into.
-const WorkerNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+// WorkerNamespaces are what a worker that will Confine itself is born into. It
+// needs no network namespace of its own: it can make no socket of any kind, and
+// taking one down would hold up whoever makes the next (RCU again).
+const WorkerNamespaces = unix.CLONE_NEWNS
 
 // Confine takes from this process, all its threads, what it does not need: the
 // host's files and network, its rights, and the calls of workerDenied. What it
@@ -76,9 +78,10 @@ func nowhere(on string) error {
 // workerDenied are the calls that a worker has no use for and somebody who took
 // it over would: to run something, to look into other processes, to change
 // namespaces and mounts, and the parts of the kernel with the longest record of
-// holes. They answer EPERM. Sockets are allowed in the unix family only, and
-// clone only for threads; see denyCalls.
+// holes. They answer EPERM. It gets its sockets from others, so it makes none;
+// clone is allowed for threads only, see denyCalls.
 var workerDenied = []uint32{
+	unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_BIND, unix.SYS_CONNECT, unix.SYS_LISTEN,
 	unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_FORK, unix.SYS_VFORK,
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD,
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_SETNS, unix.SYS_UNSHARE,

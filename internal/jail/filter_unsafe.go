@@ -50,9 +50,9 @@ func answer(k uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k}
 }
 
-// deny is the program that answers EPERM to calls, to sockets that are not of
-// the unix family, and to clones that are not threads; clone3, whose flags a
-// filter cannot read, does not exist for it. A call of another ABI kills.
+// deny is the program that answers EPERM to calls and to clones that are not
+// threads; clone3, whose flags a filter cannot read, does not exist for it. A
+// call of another ABI kills.
 func deny(calls []uint32) []unix.SockFilter {
 	const (
 		x86_64      = 0xc000003e // AUDIT_ARCH_X86_64
@@ -75,12 +75,7 @@ func deny(calls []uint32) []unix.SockFilter {
 	return append(prog,
 		equal(unix.SYS_CLONE3, 0, 1),
 		answer(unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)),
-		equal(unix.SYS_SOCKET, 0, 4),
-		load(offArg0),
-		equal(unix.AF_UNIX, 0, 1),
-		allow,
-		eperm,
-		equal(unix.SYS_CLONE, 1, 0), // the number is still loaded here
+		equal(unix.SYS_CLONE, 1, 0),
 		allow,
 		load(offArg0),
 		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 0, Jf: 1, K: cloneThread},
