@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -31,6 +32,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err := copyRoot(ctx, o, root); err != nil {
 		return Report{}, fmt.Errorf("copy the template out: %w", err)
 	}
+	syscall.Sync() // what was copied is written out now and not while the race is on
 	note(fmt.Sprintf("done in %.1f s; %d rounds", time.Since(began).Seconds(), o.Rounds))
 
 	var cs []*contestant
