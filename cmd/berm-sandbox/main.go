@@ -22,6 +22,9 @@ func main() {
 	}
 	// It is executed by descriptor, so ps knows it by a number. Only a name.
 	os.WriteFile("/proc/self/comm", []byte("berm-sandbox"), 0)
-	usePrecompiled()
+	if ours() {
+		usePrecompiled()
+		skipTracePoints()
+	}
 	maincli.Main()
 }
