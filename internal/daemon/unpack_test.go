@@ -235,11 +235,11 @@ func TestTrusted(t *testing.T) {
 		{"ours", func(string, string) {}, true},
 		{"closed", func(_, d string) { os.Chmod(d, 0o700) }, true},
 		{"writable by the group", func(_, d string) { os.Chmod(d, 0o770) }, false},
-		{"writable by all", func(_, d string) { os.Chmod(d, 0o1777) }, false},
+		{"writable by all", func(_, d string) { os.Chmod(d, 0o777|os.ModeSticky) }, false},
 		{"somebody's", func(_, d string) { os.Chown(d, 12345, 12345) }, false},
 		{"below somebody's", func(p, _ string) { os.Chown(p, 12345, 12345) }, false},
 		{"below one that all may write", func(p, _ string) { os.Chmod(p, 0o777) }, false},
-		{"below one with the sticky bit", func(p, _ string) { os.Chmod(p, 0o1777) }, true},
+		{"below one with the sticky bit", func(p, _ string) { os.Chmod(p, 0o777|os.ModeSticky) }, true},
 	} {
 		parent := t.TempDir()
 		dir := filepath.Join(parent, "state")
