@@ -94,17 +94,21 @@ func StateDir(dir string) (string, error) {
 	return abs, nil
 }
 
-// trusted says whether nobody but us and root could have put something into dir
-// or into its place: programs and records in it are believed.
+// trusted says whether what is in dir can be believed: programs and records are.
+// It has to be ours and closed to others. Whoever owns a directory above could put
+// another in its place, but not one of ours; only where all may write above it,
+// without the sticky bit, it is refused for that.
 func trusted(dir string) error {
 	for p := dir; ; p = filepath.Dir(p) {
 		var st unix.Stat_t
 		if err := unix.Stat(p, &st); err != nil {
 			return &os.PathError{Op: "stat", Path: p, Err: err}
 		}
-		ours := st.Uid == 0 || int(st.Uid) == os.Geteuid()
-		open := st.Mode&0o022 != 0
-		if p == dir && (int(st.Uid) != os.Geteuid() || open) || !ours || open && st.Mode&unix.S_ISVTX == 0 {
+		bad := st.Mode&0o002 != 0 && st.Mode&unix.S_ISVTX == 0
+		if p == dir {
+			bad = int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0
+		}
+		if bad {
 			return fmt.Errorf("%s could be changed by somebody else (owner %d, mode %04o), and what is in it is believed", p, st.Uid, st.Mode&0o7777)
 		}
 		if p == "/" {

@@ -237,7 +237,7 @@ func TestTrusted(t *testing.T) {
 		{"writable by the group", func(_, d string) { os.Chmod(d, 0o770) }, false},
 		{"writable by all", func(_, d string) { os.Chmod(d, 0o777|os.ModeSticky) }, false},
 		{"somebody's", func(_, d string) { os.Chown(d, 12345, 12345) }, false},
-		{"below somebody's", func(p, _ string) { os.Chown(p, 12345, 12345) }, false},
+		{"below somebody's: a user's clone, run with sudo", func(p, _ string) { os.Chown(p, 12345, 12345); os.Chmod(p, 0o775) }, true},
 		{"below one that all may write", func(p, _ string) { os.Chmod(p, 0o777) }, false},
 		{"below one with the sticky bit", func(p, _ string) { os.Chmod(p, 0o777|os.ModeSticky) }, true},
 	} {
