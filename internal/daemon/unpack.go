@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/image"
@@ -96,7 +97,23 @@ func unpack(state string, p Program) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("unpack %s: %w", p.Name, err)
 	}
+	dropRuntimes(filepath.Dir(dir), digest)
 	return path, nil
+}
+
+// keepOld is how long what an upgrade has replaced stays: another version of
+// berm that still uses it makes it anew if it is gone.
+const keepOld = 24 * time.Hour
+
+// dropRuntimes removes what earlier versions have unpacked. Sandboxes that run
+// on one hold it open.
+func dropRuntimes(runtimes, keep string) {
+	ents, _ := os.ReadDir(runtimes)
+	for _, e := range ents {
+		if fi, err := e.Info(); err == nil && e.Name() != keep && time.Since(fi.ModTime()) > keepOld {
+			os.RemoveAll(filepath.Join(runtimes, e.Name()))
+		}
+	}
 }
 
 // agentImage is the name of the image that holds the guest agent. It is noted
@@ -122,6 +139,10 @@ func agentImage(ctx context.Context, state string, store *image.Store, p Program
 	if err != nil {
 		return "", err
 	}
+	store.GC(func(name string) bool { // layers of earlier agents
+		m, err := store.Manifest(name)
+		return err != nil || name == img.Name || m.Template != img.Template || time.Since(m.Created) < keepOld
+	})
 	if err := os.MkdirAll(filepath.Dir(note), 0o700); err != nil {
 		return "", err
 	}

@@ -66,9 +66,19 @@ func TestUnpack(t *testing.T) {
 	if ents, _ := os.ReadDir(filepath.Dir(path)); len(ents) != 1 {
 		t.Errorf("%d files beside the program", len(ents)-1)
 	}
+	ancient := filepath.Join(dir, "runtimes", "ancient")
+	os.Mkdir(ancient, 0o700)
+	long := time.Now().Add(-48 * time.Hour)
+	os.Chtimes(ancient, long, long)
 	old := path
 	if path, err = unpack(dir, packed("another", "")); err != nil || path == old {
 		t.Errorf("another program is at %s, %v", path, err)
+	}
+	if _, err := os.Stat(ancient); err == nil {
+		t.Error("what an upgrade replaced long ago is still there")
+	}
+	if _, err := os.Stat(old); err != nil {
+		t.Error("what was used today is gone")
 	}
 }
 
