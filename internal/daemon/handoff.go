@@ -61,16 +61,15 @@ func (h handoff) Accept() (net.Conn, error) {
 		if n == 0 {
 			return nil, net.ErrClosed
 		}
-		msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-		if err != nil || len(msgs) == 0 {
-			continue
+		switch files := jail.Rights(oob[:oobn]); len(files) {
+		case 0: // nothing came along
+		case 1:
+			return jail.Conn(files[0])
+		default: // cannot be: there is room for one
+			for _, f := range files {
+				f.Close()
+			}
 		}
-		fds, err := unix.ParseUnixRights(&msgs[0])
-		if err != nil || len(fds) != 1 {
-			continue
-		}
-		unix.CloseOnExec(fds[0])
-		return jail.Conn(os.NewFile(uintptr(fds[0]), "handed over"))
 	}
 }
 

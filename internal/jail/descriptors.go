@@ -36,6 +36,27 @@ func RoomFiles(files []*os.File, last *os.File) []*os.File {
 	return out
 }
 
+// Rights are the descriptors that came with a message, close-on-exec. What
+// cannot be read as such is none.
+func Rights(oob []byte) []*os.File {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	var out []*os.File
+	for _, m := range msgs {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			out = append(out, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return out
+}
+
 // Pair makes a connected pair of unix sockets, close-on-exec.
 func Pair(kind int) (a, b *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)

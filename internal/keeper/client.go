@@ -62,14 +62,13 @@ func (c *Client) Launch(ctx context.Context, l Launch, spec *os.File) (*Running,
 	a, err := c.call(ctx, request{Op: "launch", Launch: &l}, spec)
 	if err != nil {
 		if ctx.Err() != nil { // it may be on its way up: nobody waits for it any more
-			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			defer cancel()
-			c.Stop(stop, l.ID)
+			c.abandon(ctx, l.ID)
 		}
 		return nil, err
 	}
 	if len(a.files) != 3+len(a.Gauge) {
 		closeAll(a.files)
+		c.abandon(ctx, l.ID)
 		return nil, errors.New("keeper: launch answer is not whole")
 	}
 	r := &Running{PID: a.PID, Control: a.files[0], Agent: a.files[1], Upper: a.files[2],
@@ -95,6 +94,13 @@ func (c *Client) Launch(ctx context.Context, l Launch, spec *os.File) (*Running,
 	return r, nil
 }
 
+// abandon stops a sandbox that nobody will use, also when ctx is over.
+func (c *Client) abandon(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	c.Stop(ctx, id)
+}
+
 // Stop ends a sandbox and returns when nothing of it is left. One that has
 // ended is no error.
 func (c *Client) Stop(ctx context.Context, id string) error {
@@ -111,11 +117,7 @@ func (c *Client) SetDeadline(ctx context.Context, id string, t time.Time) error 
 
 // Facts asks what the keeper knows of this host; with probe it tries it out.
 func (c *Client) Facts(ctx context.Context, probe bool) (Facts, error) {
-	q := request{Op: "facts"}
-	if probe {
-		q.ID = "probe"
-	}
-	a, err := c.call(ctx, q)
+	a, err := c.call(ctx, request{Op: "facts", Probe: probe})
 	if err != nil {
 		return Facts{}, err
 	}

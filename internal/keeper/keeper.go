@@ -148,7 +148,13 @@ func (k *Keeper) handle(q request, s *sandbox, err error, files []*os.File) {
 		r = reply{Err: ref}
 	}
 	r.Seq = q.Seq
-	k.post(r, out...)
+	if err := k.post(r, out...); err != nil && r.Err == nil {
+		// Nobody hears of what was done, so it must not stand.
+		if s != nil {
+			s.end(CauseStopped)
+		}
+		k.post(reply{Seq: q.Seq, Err: &Refusal{Code: "host.failure", Message: "answer: " + err.Error(), Hint: "berm doctor"}})
+	}
 	closeAll(out)
 }
 
@@ -167,18 +173,16 @@ func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File,
 			names, files := s.gauge.Parts()
 			r.Gauge, r.V2 = names, s.group.V2
 			for _, f := range files { // the caller closes what it sends
-				if d, err := dup(f); err == nil {
-					out = append(out, d)
+				d, err := dup(f)
+				if err != nil {
+					closeAll(out)
+					s.end(CauseStopped)
+					return reply{}, nil, err
 				}
+				out = append(out, d)
 			}
 		}
 		return r, out, nil
-	case "connect":
-		if k.find(q.ID) == nil {
-			return reply{}, nil, &Refusal{Code: "sandbox.not-found", Message: "no such sandbox: " + q.ID}
-		}
-		f, err := k.launcher.Connect(q.ID)
-		return reply{}, []*os.File{f}, err
 	case "stop":
 		if s := k.find(q.ID); s != nil {
 			s.end(CauseStopped)
@@ -193,15 +197,16 @@ func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File,
 		s.setDeadline(q.DeadlineMS)
 		return reply{}, nil, nil
 	case "facts":
-		return reply{Facts: k.facts(q.ID == "probe")}, nil, nil
+		return reply{Facts: k.facts(q.Probe)}, nil, nil
 	}
 	return reply{}, nil, fmt.Errorf("unknown request %q", q.Op)
 }
 
-func (k *Keeper) post(v reply, files ...*os.File) {
+// post sends to the engine. That it is gone is noticed by serve.
+func (k *Keeper) post(v reply, files ...*os.File) error {
 	k.sendMu.Lock()
 	defer k.sendMu.Unlock()
-	send(k.conn, v, files...) // an engine that is gone is noticed by serve
+	return send(k.conn, v, files...)
 }
 
 // facts says what this host can do. probe tries it out and looks for leaks.

@@ -158,6 +158,41 @@ func TestClientLosesKeeper(t *testing.T) {
 	}
 }
 
+// A launch whose answer cannot be used does not leave its sandbox running.
+func TestClientAbandons(t *testing.T) {
+	a, b, err := jail.Pair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, _ := jail.Conn(a)
+	cb, _ := jail.Conn(b)
+	defer cb.Close()
+	c := NewClient(ca)
+	defer c.Close()
+	asked := make(chan string, 4)
+	go func() {
+		buf := make([]byte, maxMessage)
+		for {
+			var q request
+			files, err := receive(cb, buf, &q)
+			if err != nil {
+				return
+			}
+			closeAll(files)
+			asked <- q.Op + " " + q.ID
+			send(cb, reply{Seq: q.Seq, PID: 1}) // to a launch: without its descriptors
+		}
+	}()
+	spec, _ := os.Open(os.DevNull)
+	defer spec.Close()
+	if _, err := c.Launch(t.Context(), Launch{ID: testID}, spec); err == nil {
+		t.Error("an answer without descriptors was taken")
+	}
+	if first, second := <-asked, <-asked; first != "launch " || second != "stop "+testID {
+		t.Errorf("asked %q, then %q", first, second)
+	}
+}
+
 // What a keeper sends is checked, too.
 func TestClientHearsNonsense(t *testing.T) {
 	for _, msg := range []string{"{", `{"seq":1}`, `{"exited":{"id":"x"}}`, strings.Repeat("x", 1000)} {

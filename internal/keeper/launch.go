@@ -59,11 +59,13 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 
 	f, err := k.files(q, given[0], uid)
 	scratch = append(scratch, f.close...)
-	out = f.engine
+	out, s.upper = f.engine, f.upper
+	if f.sync != nil {
+		defer f.sync.Close()
+	}
 	if err != nil {
 		return out, err
 	}
-	s.upper = f.upper
 	if s.group != nil && q.Limits.MemoryBytes > 0 {
 		if s.unOOM, err = s.group.WatchOOM(func() { s.end(CauseMemory) }); err != nil {
 			s.unOOM = func() {}
@@ -85,11 +87,9 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 	scratch = nil
 	s.born(proc)
 	go s.wait(k)
-	s.last = q.DeadlineMS
 	s.setDeadline(q.DeadlineMS)
 
 	err = jail.WaitByte(f.sync, bootTimeout)
-	f.sync.Close()
 	s.step("kernel")
 	if err == nil {
 		covered := make(chan error, 1)
@@ -144,7 +144,7 @@ func (k *Keeper) admit(q Launch) (*sandbox, error) {
 	if c := k.cfg.Ceiling; c != nil && k.launched >= c.Sandboxes {
 		return nil, fmt.Errorf("launch: %d sandboxes were asked for, and no more", c.Sandboxes)
 	}
-	s := &sandbox{id: q.ID, gone: make(chan struct{}), unOOM: func() {},
+	s := &sandbox{id: q.ID, last: q.DeadlineMS, gone: make(chan struct{}), unOOM: func() {},
 		lap: time.Now(), parts: map[string]float64{}}
 	k.running[q.ID] = s
 	k.launched++
@@ -241,7 +241,11 @@ func (k *Keeper) files(q Launch, spec *os.File, uid int) (f launchFiles, err err
 	if f.upper, err = dup(upper); err != nil {
 		return f, err
 	}
-	f.engine = append(f.engine, readOnly(upper))
+	seen, err := readOnly(upper)
+	if err != nil {
+		return f, err
+	}
+	f.engine = append(f.engine, seen)
 	return f, nil
 }
 
@@ -254,12 +258,8 @@ func dup(f *os.File) (*os.File, error) {
 }
 
 // readOnly opens the same file again for reading.
-func readOnly(f *os.File) *os.File {
-	r, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
-	if err != nil {
-		return nil
-	}
-	return r
+func readOnly(f *os.File) (*os.File, error) {
+	return os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
 func fill(args []string, index map[string]int) []string {

@@ -74,15 +74,15 @@ func (r *Refusal) Error() string { return r.Message }
 
 type request struct {
 	Seq    uint64  `json:"seq"`
-	Op     string  `json:"op"` // launch, connect, stop, deadline, facts
+	Op     string  `json:"op"` // launch, stop, deadline, facts
 	Launch *Launch `json:"launch,omitempty"`
 	ID     string  `json:"id,omitempty"`
 
-	DeadlineMS int64 `json:"deadline_ms,omitempty"`
+	DeadlineMS int64 `json:"deadline_ms,omitempty"` // deadline
+	Probe      bool  `json:"probe,omitempty"`       // facts: try things out
 }
 
-// A reply to launch carries control, agent, upper and the files of the gauge; to
-// connect, control.
+// A reply to launch carries control, agent, upper and the files of the gauge.
 type reply struct {
 	Seq    uint64             `json:"seq,omitempty"` // 0: an event
 	Err    *Refusal           `json:"err,omitempty"`
@@ -130,7 +130,7 @@ func receive(c *net.UnixConn, buf []byte, v any) ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := rights(oob[:oobn])
+	files := jail.Rights(oob[:oobn])
 	if n == 0 {
 		closeAll(files)
 		return nil, io.EOF
@@ -144,25 +144,6 @@ func receive(c *net.UnixConn, buf []byte, v any) ([]*os.File, error) {
 		return nil, err
 	}
 	return files, nil
-}
-
-func rights(oob []byte) []*os.File {
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	var out []*os.File
-	for _, m := range msgs {
-		fds, err := unix.ParseUnixRights(&m)
-		if err != nil {
-			continue
-		}
-		for _, fd := range fds {
-			unix.CloseOnExec(fd)
-			out = append(out, os.NewFile(uintptr(fd), "received"))
-		}
-	}
-	return out
 }
 
 func closeAll(files []*os.File) {
