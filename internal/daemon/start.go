@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -178,9 +179,24 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	}
 	l.Template = img.Template
 	if img.Template != image.Host {
-		l.Template = filepath.Base(img.Template)
+		l.Template = templateName(img.Template)
 	}
 	return l, l.conns.tell(setup{Agent: agent, Images: map[string]string{l.Template: img.Name}})
+}
+
+// templateName is the name of a template that has a path: its last part, with
+// an underscore for what the engine takes for no part of a name.
+func templateName(path string) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._-", r) {
+			return r
+		}
+		return '_'
+	}, filepath.Base(path))
+	if strings.HasPrefix(name, ".") {
+		name = "_" + name[1:]
+	}
+	return name[:min(len(name), 128)]
 }
 
 // dropOld removes images that img replaces: of the same template with the same
@@ -198,6 +214,23 @@ func dropOld(store *image.Store, img image.Image) {
 	})
 }
 
+// closeOnExec sees to it that what the caller left open goes no further.
+func closeOnExec() error {
+	if unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return nil
+	}
+	open, err := os.ReadDir("/proc/self/fd") // before Linux 5.11
+	if err != nil {
+		return fmt.Errorf("close what the caller left open: %w", err)
+	}
+	for _, e := range open {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
 // only is the ceiling of a keeper for one sandbox with these limits.
 func only(l api.Limits) keeper.Ceiling {
 	l = l.WithDefaults()
@@ -209,9 +242,9 @@ func only(l api.Limits) keeper.Ceiling {
 }
 
 func (l *Local) spawn(o Options, state, runtimeFile string) error {
-	// What the caller left open without close-on-exec goes no further. A kernel
-	// without this call (before 5.11) hands it to the worker, not to sandboxes.
-	unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	if err := closeOnExec(); err != nil {
+		return err
+	}
 	var ours, theirs [3]*os.File // caller-keeper, caller-worker, keeper-worker
 	defer func() {
 		for _, f := range append(ours[:], theirs[:]...) {
@@ -257,14 +290,13 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 		keeperAttr.Cloneflags = unix.CLONE_NEWUSER
 		keeperAttr.UidMappings, keeperAttr.GidMappings = one(os.Geteuid()), one(os.Getegid())
 	}
-	l.keeper = l.command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode, sweep, string(ceiling))
-	l.worker = l.command(o, workerAttr, []*os.File{theirs[1], ours[2]}, "worker", state, strconv.Itoa(uid))
+	keeperCmd := command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode, sweep, string(ceiling))
+	workerCmd := command(o, workerAttr, []*os.File{theirs[1], ours[2]}, "worker", state, strconv.Itoa(uid))
 
 	// The parent-death signal goes with the thread that forks.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := l.keeper.Start(); err != nil {
-		l.keeper = nil
+	if err := keeperCmd.Start(); err != nil {
 		if !root {
 			return &api.Error{Code: api.CodeRungUnavailable,
 				Message: fmt.Sprintf("gvisor: an ordinary user needs user namespaces: %v", err),
@@ -272,10 +304,11 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 		}
 		return fmt.Errorf("start keeper: %w", err)
 	}
-	if err := l.worker.Start(); err != nil {
-		l.worker = nil
+	l.keeper = keeperCmd
+	if err := workerCmd.Start(); err != nil {
 		return fmt.Errorf("start worker: %w", err)
 	}
+	l.worker = workerCmd
 	var err error
 	if l.owner, err = jail.Conn(ours[0]); err != nil {
 		return err
@@ -288,7 +321,7 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 	return nil
 }
 
-func (l *Local) command(o Options, attr *syscall.SysProcAttr, files []*os.File, args ...string) *exec.Cmd {
+func command(o Options, attr *syscall.SysProcAttr, files []*os.File, args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = append([]string{"berm"}, args...)
 	cmd.Env = []string{} // nothing of the caller's environment

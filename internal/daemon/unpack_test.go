@@ -260,3 +260,14 @@ func TestTrusted(t *testing.T) {
 		}
 	}
 }
+
+func TestTemplateName(t *testing.T) {
+	for path, want := range map[string]string{
+		"/a/rootfs.tar": "rootfs.tar", "/a/my root": "my_root", "/a/.hidden": "_hidden", "/a/wörld": "w_rld",
+		"/" + strings.Repeat("x", 300): strings.Repeat("x", 128),
+	} {
+		if got := templateName(path); got != want {
+			t.Errorf("%q: %q, want %q", path, got, want)
+		}
+	}
+}
