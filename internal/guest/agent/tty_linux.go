@@ -88,28 +88,33 @@ func specialKey(b []byte, t *syscall.Termios) int {
 // signal types a key that sends a signal and takes it out of the input again,
 // together with what was waiting there, as Linux does.
 func (k *keyboard) signal(key byte, t *syscall.Termios) error {
-	keys := []byte{key}
 	flush := t.Lflag&syscall.NOFLSH == 0
 	if flush {
 		k.drain() // a line that nobody reads would hold the key up
 	}
-	if t.Lflag&syscall.ICANON != 0 {
-		erase := 1
-		if flush {
-			erase += k.line
-		}
-		keys = append(keys, bytes.Repeat([]byte{t.Cc[syscall.VERASE]}, erase)...)
-		if t.Lflag&syscall.ECHO != 0 {
-			k.p.out[0].echo.Store(true)
-		}
+	if t.Lflag&syscall.ECHO != 0 {
+		k.p.out[0].echo.Store(true)
 	}
-	_, err := k.p.out[0].f.Write(keys)
+	if t.Lflag&syscall.ICANON == 0 {
+		return k.unlined(key, *t)
+	}
+	erase := 1
 	if flush {
+		erase += k.line
 		k.line = 0
-		if t.Lflag&syscall.ICANON == 0 {
-			k.drain()
-		}
 	}
+	_, err := k.p.out[0].f.Write(append([]byte{key}, bytes.Repeat([]byte{t.Cc[syscall.VERASE]}, erase)...))
+	return err
+}
+
+// unlined types a key that sends a signal where there are no lines. Whoever
+// reads after the signal must not find the key, so for this moment there are
+// lines: a key in one that is not ended can be erased before it is read.
+func (k *keyboard) unlined(key byte, t syscall.Termios) (err error) {
+	lined := t
+	lined.Lflag |= syscall.ICANON
+	lined.Cc[syscall.VERASE] = hidden
+	k.with(lined, t, func() { _, err = k.p.out[0].f.Write([]byte{key, hidden}) })
 	return err
 }
 
@@ -128,19 +133,24 @@ func (k *keyboard) drain() {
 	}
 }
 
-// unheard types one key while none sends a signal. If the program changes the
-// settings meanwhile, its own stay.
-func (k *keyboard) unheard(b []byte, t syscall.Termios) error {
+// unheard types one key while none sends a signal.
+func (k *keyboard) unheard(b []byte, t syscall.Termios) (err error) {
 	off := t
 	for _, i := range []int{syscall.VINTR, syscall.VQUIT, syscall.VSUSP} {
 		off.Cc[i] = hidden
 	}
-	k.p.terminal(func(fd int) error { return setTermios(fd, &off) })
-	_, err := k.plain(b)
-	if now := k.p.settings(); now != nil && *now == off {
+	k.with(off, t, func() { _, err = k.plain(b) })
+	return err
+}
+
+// with does f under other settings. If the program changes them meanwhile, its
+// own stay.
+func (k *keyboard) with(other, t syscall.Termios, f func()) {
+	k.p.terminal(func(fd int) error { return setTermios(fd, &other) })
+	f()
+	if now := k.p.settings(); now != nil && *now == other {
 		k.p.terminal(func(fd int) error { return setTermios(fd, &t) })
 	}
-	return err
 }
 
 // terminal lends the master's descriptor, if it is still open.
