@@ -124,6 +124,26 @@ func (p *person) sees(want string) string {
 	}
 }
 
+// saw says whether the screen shows want by now, and if so goes on behind it.
+func (p *person) saw(want string) bool {
+	p.t.Helper()
+	for {
+		select {
+		case s := <-p.told:
+			p.screen += s
+			continue
+		default:
+		}
+		_, after, ok := strings.Cut(p.screen, want)
+		if ok {
+			p.screen = after
+		} else if len(p.screen) > 1<<16 {
+			p.t.Fatalf("waited for %q, and the screen shows %q", want, p.screen[:1000])
+		}
+		return ok
+	}
+}
+
 // code waits until berm has ended.
 func (p *person) code() int {
 	p.t.Helper()
@@ -156,9 +176,10 @@ func TestTerminal(t *testing.T) {
 	p.types("trap 'stty size' WINCH\r")
 	p.sees("$ ")
 	p.resize(44, 88)
-	pause()
-	p.types("true\r") // a shell runs its traps after commands
-	p.sees("44 88\r\n")
+	for !p.saw("44 88\r\n") {
+		p.types("true\r") // a shell runs its traps after commands
+		pause()
+	}
 	p.types("sh -c 'trap \"echo told\" WINCH; echo on; while :; do sleep 0.1; done'\r")
 	p.sees("on\r\n")
 	p.resize(45, 89)
