@@ -97,44 +97,6 @@ const (
 	Workspace = "/workspace"
 )
 
-// CreateRequest asks for a sandbox. The zero value is the safe default.
-type CreateRequest struct {
-	Template  string            `json:"template,omitempty"`  // "" is "host"
-	Isolation string            `json:"isolation,omitempty"` // "" is "auto"
-	Limits    Limits            `json:"limits,omitzero"`
-	Tags      map[string]string `json:"tags,omitempty"`
-	RunID     string            `json:"run_id,omitempty"` // set by `berm run`; "" for none
-}
-
-// Sandbox is one disposable environment as its owner sees it.
-type Sandbox struct {
-	SandboxID          string             `json:"sandbox_id"`
-	RunID              string             `json:"run_id,omitempty"`
-	State              string             `json:"state"`
-	Template           string             `json:"template"`
-	Isolation          string             `json:"isolation"`
-	Boundary           string             `json:"boundary"`
-	HostFactsWeakening []string           `json:"host_facts_weakening"`
-	Limits             Limits             `json:"limits"`
-	Tags               map[string]string  `json:"tags"`
-	TimingsMS          map[string]float64 `json:"timings_ms"`
-}
-
-// ExecRequest starts one command in a sandbox.
-type ExecRequest struct {
-	Args           []string          `json:"args"`
-	Env            map[string]string `json:"env,omitempty"` // added to the sandbox's own small base
-	Dir            string            `json:"dir,omitempty"` // "" is /workspace
-	Stdin          bool              `json:"stdin,omitempty"`
-	TTY            bool              `json:"tty,omitempty"`
-	Rows           uint16            `json:"rows,omitempty"`
-	Cols           uint16            `json:"cols,omitempty"`
-	TimeoutSeconds float64           `json:"timeout_seconds,omitempty"` // 0: the sandbox's limit
-	// EndAll ends what the command left in the background as well, before the
-	// answer comes.
-	EndAll bool `json:"end_all,omitempty"`
-}
-
 // ExecResult is how one exec ended.
 type ExecResult struct {
 	ExecID   string   `json:"exec_id"`
@@ -232,10 +194,11 @@ type Version struct {
 
 // FileInfo is one entry inside a sandbox.
 type FileInfo struct {
-	Path string `json:"path"` // absolute, inside
-	Kind string `json:"kind"` // file, dir, symlink, other
-	Size int64  `json:"size"`
-	Mode uint32 `json:"mode"` // permission bits only
+	Path  string `json:"path"` // absolute, inside
+	Kind  string `json:"kind"` // file, dir, symlink, other
+	Size  int64  `json:"size"`
+	Mode  uint32 `json:"mode"`  // permission bits only
+	MTime int64  `json:"mtime"` // Unix seconds
 }
 
 // Doctor is what `berm doctor` says of this host.
@@ -273,4 +236,10 @@ type Leak struct {
 	ID         string  `json:"id"`
 	Owner      string  `json:"owner"`
 	AgeSeconds float64 `json:"age_seconds"`
+}
+
+// FileEvent is one change below a watched directory.
+type FileEvent struct {
+	Path string `json:"path"`
+	Op   string `json:"op"` // create, write, remove, rename, attrib; lost: some were missed, look again
 }

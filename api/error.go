@@ -35,6 +35,27 @@ const (
 	CodeGuestProtocol      = "guest.protocol"
 	CodeGuestSilent        = "guest.silent"
 	CodeHostFailure        = "host.failure"
+	CodeTokenMissing       = "token.missing"
+	CodeTokenInvalid       = "token.invalid" // unknown, revoked or expired: all alike
+	CodeTokenForbidden     = "token.forbidden"
+	CodeTokenNotFound      = "token.not-found"
+	CodeOriginForbidden    = "request.origin" // a Host or Origin header that is not ours
+	CodePolicyCeiling      = "policy.ceiling"
+	CodeQuota              = "quota.exceeded" // waiting does not help
+	CodeRate               = "quota.rate"     // waiting does
+	CodeNodeFull           = "node.full"
+	CodeSandboxPaused      = "sandbox.paused"
+	CodeSandboxState       = "sandbox.state" // cannot do that in this state
+	CodeExecNotFound       = "exec.not-found"
+	CodeExecConflict       = "exec.conflict"
+	CodeSessionConflict    = "session.conflict"
+	CodeKeyConflict        = "request.key-conflict" // an Idempotency-Key with another request
+	CodeFileExists         = "file.exists"
+	CodePortClosed         = "port.closed"
+	CodeEgressUnavailable  = "egress.unavailable"
+	CodeUnavailable        = "feature.unavailable" // a part of Berm that is not there yet
+	CodeAuditFailed        = "audit.failed"        // what cannot be recorded is not done
+	CodeShuttingDown       = "daemon.stopping"
 )
 
 var statuses = map[string]int{
@@ -58,6 +79,27 @@ var statuses = map[string]int{
 	CodeGuestProtocol:      http.StatusBadGateway,
 	CodeGuestSilent:        http.StatusGatewayTimeout,
 	CodeHostFailure:        http.StatusInternalServerError,
+	CodeTokenMissing:       http.StatusUnauthorized,
+	CodeTokenInvalid:       http.StatusUnauthorized,
+	CodeTokenForbidden:     http.StatusForbidden,
+	CodeTokenNotFound:      http.StatusNotFound,
+	CodeOriginForbidden:    http.StatusForbidden,
+	CodePolicyCeiling:      http.StatusForbidden,
+	CodeQuota:              http.StatusTooManyRequests,
+	CodeRate:               http.StatusTooManyRequests,
+	CodeNodeFull:           http.StatusInsufficientStorage,
+	CodeSandboxPaused:      http.StatusConflict,
+	CodeSandboxState:       http.StatusConflict,
+	CodeExecNotFound:       http.StatusNotFound,
+	CodeExecConflict:       http.StatusConflict,
+	CodeSessionConflict:    http.StatusConflict,
+	CodeKeyConflict:        http.StatusConflict,
+	CodeFileExists:         http.StatusConflict,
+	CodePortClosed:         http.StatusBadGateway,
+	CodeEgressUnavailable:  http.StatusNotImplemented,
+	CodeUnavailable:        http.StatusNotImplemented,
+	CodeAuditFailed:        http.StatusServiceUnavailable,
+	CodeShuttingDown:       http.StatusServiceUnavailable,
 }
 
 // Status is the HTTP status of a code; an unknown code is a host failure.

@@ -97,6 +97,14 @@ type Deadliner interface {
 	SetDeadline(ctx context.Context, t time.Time) error
 }
 
+// A Pauser is an Instance that can be stopped and go on. A paused one uses no
+// processor at all, keeps its memory, and can be stopped for good. Both calls
+// are idempotent.
+type Pauser interface {
+	Pause(ctx context.Context) error
+	Resume(ctx context.Context) error
+}
+
 // Timed is an Instance that says what its start was spent on, in milliseconds
 // per step.
 type Timed interface {

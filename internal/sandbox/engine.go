@@ -23,6 +23,9 @@ type Options struct {
 	// nil: an image has its template's name.
 	Images func(template string) (image string, err error)
 
+	// Journal keeps what must outlive this process; nil: nothing does.
+	Journal Journal
+
 	Boot    time.Duration // a new guest answers within this; 0: 10 s
 	Grace   time.Duration // a killed exec is over within this, else the sandbox is; 0: 300 ms
 	Settle  time.Duration // wait for the host's word after the stream broke; 0: 2 s
