@@ -111,6 +111,15 @@ var Routes = []Route{
 	{"volume.create", "POST", "/v1/volumes", RoleAgent, "volumes"},
 	{"volume.get", "GET", "/v1/volumes/{name}", RoleAgent, "volumes"},
 	{"volume.delete", "DELETE", "/v1/volumes/{name}", RoleAgent, "volumes"},
+	// PandaStack's SDKs have calls for these; none of them is a sandbox's business.
+	{"app.all", "ANY", "/v1/apps", RoleAgent, "apps"},
+	{"app.one", "ANY", "/v1/apps/{path...}", RoleAgent, "apps"},
+	{"database.all", "ANY", "/v1/databases", RoleAgent, "databases"},
+	{"database.one", "ANY", "/v1/databases/{path...}", RoleAgent, "databases"},
+	{"function.all", "ANY", "/v1/functions", RoleAgent, "functions"},
+	{"function.one", "ANY", "/v1/functions/{path...}", RoleAgent, "functions"},
+	{"schedule.all", "ANY", "/v1/schedules", RoleAgent, "schedules"},
+	{"schedule.one", "ANY", "/v1/schedules/{path...}", RoleAgent, "schedules"},
 	{"policy.egress", "PATCH", "/v1/sandboxes/{id}/egress", RoleAgent, "egress"},
 	{"mcp", "POST", "/v1/sandboxes/{id}/mcp", RoleAgent, "mcp"},
 }
