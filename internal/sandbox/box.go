@@ -13,16 +13,18 @@ import (
 
 // A box is one sandbox with its private state.
 type box struct {
-	id    string
-	spec  backend.Spec
-	began time.Time
-	inst  backend.Instance // set before the box is running, then constant
-	guest *guest.Client    // likewise
-	meter backend.Meter    // nil if the backend has none
-	ready chan struct{}    // closed when the guest said hello
-	gone  chan struct{}    // closed when the instance has ended and left no trace
-	clock hostClock
-	lag   lag
+	id     string
+	tenant string // whose it is
+	actor  string // who made it
+	spec   backend.Spec
+	began  time.Time
+	inst   backend.Instance // set before the box is running, then constant
+	guest  *guest.Client    // likewise
+	meter  backend.Meter    // nil if the backend has none
+	ready  chan struct{}    // closed when the guest said hello
+	gone   chan struct{}    // closed when the instance has ended and left no trace
+	clock  hostClock
+	lag    lag
 
 	mu     sync.Mutex
 	public api.Sandbox

@@ -50,11 +50,13 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox
 
 	info := be.Info()
 	b := &box{
-		id:    api.NewID(api.KindSandbox),
-		began: began,
-		ready: make(chan struct{}),
-		gone:  make(chan struct{}),
-		state: Creating,
+		id:     api.NewID(api.KindSandbox),
+		tenant: CallerOf(ctx).Tenant,
+		actor:  CallerOf(ctx).Actor,
+		began:  began,
+		ready:  make(chan struct{}),
+		gone:   make(chan struct{}),
+		state:  Creating,
 	}
 	b.spec = backend.Spec{ID: b.id, Image: image, Hostname: "berm", Limits: limits}
 	if req.RunID != "" && limits.TimeoutSeconds != api.Unlimited {
@@ -67,7 +69,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox
 		}
 	}
 	b.public = api.Sandbox{
-		SandboxID: b.id, RunID: req.RunID, Template: req.Template,
+		SandboxID: b.id, RunID: req.RunID, Tenant: b.tenant, Template: req.Template,
 		Isolation: info.Name, Boundary: info.Boundary, HostFactsWeakening: weak,
 		Limits: limits, Tags: map[string]string{}, TimingsMS: map[string]float64{},
 	}

@@ -10,13 +10,18 @@ import (
 // Delete ends a sandbox and reports what remains of it. It is idempotent: a
 // sandbox that has ended, by itself too, gives the same report again.
 func (e *Engine) Delete(ctx context.Context, id string) (api.EndReport, error) {
-	b, err := e.find(id)
+	b, err := e.find(ctx, id)
 	if err != nil {
 		return api.EndReport{}, err
 	}
+	return e.remove(b)
+}
+
+// remove ends b because somebody asked. The caller's patience does not matter:
+// half an end is none.
+func (e *Engine) remove(b *box) (api.EndReport, error) {
 	began := time.Now()
-	// From here on the caller's patience does not matter: half an end is none.
-	err = e.stop(b, api.EndKilled)
+	err := e.stop(b, api.EndKilled)
 	took := time.Since(began)
 	figures := b.figures()
 

@@ -87,8 +87,8 @@ func New(backends []backend.Backend, opt Options) *Engine {
 }
 
 // Get returns a sandbox as its owner sees it.
-func (e *Engine) Get(id string) (api.Sandbox, error) {
-	b, err := e.find(id)
+func (e *Engine) Get(ctx context.Context, id string) (api.Sandbox, error) {
+	b, err := e.find(ctx, id)
 	if err != nil {
 		return api.Sandbox{}, err
 	}
@@ -99,16 +99,16 @@ func (e *Engine) Get(id string) (api.Sandbox, error) {
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	e.closed = true
-	var live []string
-	for id := range e.boxes {
-		live = append(live, id)
+	var live []*box
+	for _, b := range e.boxes {
+		live = append(live, b)
 	}
 	e.mu.Unlock()
 
 	errs := make([]error, len(live))
 	var wg sync.WaitGroup
-	for i, id := range live {
-		wg.Go(func() { _, errs[i] = e.Delete(ctx, id) })
+	for i, b := range live {
+		wg.Go(func() { _, errs[i] = e.remove(b) })
 	}
 	wg.Wait()
 	done := make(chan struct{})
@@ -172,10 +172,12 @@ func (e *Engine) rungs(ctx context.Context) []api.Rung {
 	return rungs
 }
 
-func (e *Engine) find(id string) (*box, error) {
+// find is the one place that decides whose a sandbox is: an id of another
+// tenant does not exist.
+func (e *Engine) find(ctx context.Context, id string) (*box, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if b := e.boxes[id]; b != nil {
+	if b := e.boxes[id]; b != nil && b.tenant == CallerOf(ctx).Tenant {
 		return b, nil
 	}
 	return nil, &api.Error{Code: api.CodeSandboxNotFound, Message: fmt.Sprintf("sandbox %.40q does not exist", id)}

@@ -101,14 +101,14 @@ func TestExec(t *testing.T) {
 	if err != nil || again.Ending != end.Ending {
 		t.Errorf("Delete again = %+v, %v", again, err)
 	}
-	if sb, err := r.Get(id); err != nil || sb.State != "ended" {
+	if sb, err := r.Get(t.Context(), id); err != nil || sb.State != "ended" {
 		t.Errorf("Get = %+v, %v", sb, err)
 	}
 	var ae *api.Error
 	if _, err := r.Exec(t.Context(), id, api.ExecRequest{Args: []string{"true"}}, sandbox.Streams{}); !errors.As(err, &ae) || ae.Code != api.CodeSandboxEnded {
 		t.Errorf("Exec after the end: %v", err)
 	}
-	if _, err := r.Get("nope"); !errors.As(err, &ae) || ae.Code != api.CodeSandboxNotFound {
+	if _, err := r.Get(t.Context(), "nope"); !errors.As(err, &ae) || ae.Code != api.CodeSandboxNotFound {
 		t.Errorf("Get of nothing: %v", err)
 	}
 }
@@ -346,7 +346,7 @@ func TestHammer(t *testing.T) {
 						}
 					})
 				}
-				inner.Go(func() { r.Get(id); r.Delete(t.Context(), id) })
+				inner.Go(func() { r.Get(t.Context(), id); r.Delete(t.Context(), id) })
 				inner.Wait()
 			}
 		})

@@ -56,7 +56,7 @@ const (
 // Exec runs one command to its end. The error is not nil only if nothing was
 // executed; every other trouble is an ending.
 func (e *Engine) Exec(ctx context.Context, id string, req api.ExecRequest, s Streams) (api.ExecResult, error) {
-	b, err := e.find(id)
+	b, err := e.find(ctx, id)
 	if err != nil {
 		return api.ExecResult{}, err
 	}

@@ -17,7 +17,7 @@ const MaxFiles = 10000
 // TarIn unpacks a tar stream below dir, as the guest's user. The guest unpacks
 // it; nothing is unpacked on the host.
 func (e *Engine) TarIn(ctx context.Context, id, dir string, r io.Reader) error {
-	b, p, err := e.open(id, dir)
+	b, p, err := e.open(ctx, id, dir)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (e *Engine) TarIn(ctx context.Context, id, dir string, r io.Reader) error {
 // Glob lists what matches pattern, a relative one below /workspace: *, ? and
 // [...] within one name, ** over any number of levels.
 func (e *Engine) Glob(ctx context.Context, id, pattern string) (api.FileList, error) {
-	b, p, err := e.open(id, pattern)
+	b, p, err := e.open(ctx, id, pattern)
 	if err != nil {
 		return api.FileList{}, err
 	}
@@ -51,7 +51,7 @@ func (e *Engine) Glob(ctx context.Context, id, pattern string) (api.FileList, er
 
 // List lists a directory and what is below it.
 func (e *Engine) List(ctx context.Context, id, dir string) (api.FileList, error) {
-	b, p, err := e.open(id, dir)
+	b, p, err := e.open(ctx, id, dir)
 	if err != nil {
 		return api.FileList{}, err
 	}
@@ -82,7 +82,7 @@ func files(infos []guest.FileInfo) api.FileList {
 // ReadFile opens one regular file. The reader fails, rather than ends, when the
 // guest breaks off in the middle; the caller closes it.
 func (e *Engine) ReadFile(ctx context.Context, id, name string, maxBytes int64) (io.ReadCloser, error) {
-	b, p, err := e.open(id, name)
+	b, p, err := e.open(ctx, id, name)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +97,8 @@ func (e *Engine) ReadFile(ctx context.Context, id, name string, maxBytes int64) 
 }
 
 // open finds a live sandbox and makes name absolute in it.
-func (e *Engine) open(id, name string) (*box, string, error) {
-	b, err := e.find(id)
+func (e *Engine) open(ctx context.Context, id, name string) (*box, string, error) {
+	b, err := e.find(ctx, id)
 	if err != nil {
 		return nil, "", err
 	}

@@ -58,7 +58,7 @@ func TestEndAll(t *testing.T) {
 			if err != nil || res.Ending != api.EndExit || res.ExitCode != 3 {
 				t.Errorf("exec = %+v, %v", res, err)
 			}
-			if sb, err := r.Get(id); err != nil || sb.State != tt.state || asked.Load() != tt.asked {
+			if sb, err := r.Get(t.Context(), id); err != nil || sb.State != tt.state || asked.Load() != tt.asked {
 				t.Errorf("state %q, %v; asked %v", sb.State, err, asked.Load())
 			}
 		})
@@ -138,7 +138,7 @@ func TestHostDeadline(t *testing.T) {
 	id := sb.SandboxID
 	for sb.TimingsMS["boot"] == 0 { // until the guest is up
 		time.Sleep(5 * time.Millisecond)
-		if sb, err = r.Get(id); err != nil {
+		if sb, err = r.Get(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}

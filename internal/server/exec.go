@@ -28,7 +28,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("id")
-	if _, err := s.e.Get(id); err != nil {
+	if _, err := s.e.Get(r.Context(), id); err != nil {
 		return err
 	}
 	hj, ok := w.(http.Hijacker)

@@ -20,7 +20,7 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) get(w http.ResponseWriter, r *http.Request) error {
-	sb, err := s.e.Get(r.PathValue("id"))
+	sb, err := s.e.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
