@@ -6,6 +6,9 @@ package api
 //	POST /v1/sandboxes                Upgrade: berm-bound holds it, see BoundProtocol
 //	DELETE /v1/sandboxes/{id}         204; report=1: 200 and an EndReport
 //	GET  .../logs                     tail=N, stream=stdout|stderr|both; text; follow=1: SSE, `line` with LogLine
+//	POST .../exec                     an ExecAnswer; with detach: 202 and an Exec
+//	POST .../exec/stream              SSE as PandaStack has it: `stdout` and `stderr` with {"chunk"}, at last `exit` or `error`;
+//	                                  with detach what .../output gives with follow=1, and a broken stream ends nothing
 //	GET  .../execs/{exec}/output      offset=N, follow=1; SSE: `chunk` with a Chunk, at last `exit` with the Exec
 //	POST .../execs/{exec}/stdin       the body as it is; end=1 closes it; a Written
 //	GET  .../fs?path=                 the bytes
