@@ -9,6 +9,10 @@ type Error struct {
 	Message   string `json:"error"` // what failed and why
 	Hint      string `json:"hint"`  // what to do next; a command where there is one
 	RequestID string `json:"request_id,omitempty"`
+	Detail    string `json:"detail,omitempty"` // of a 401, where some clients look for the text
+	// RetryAfter is how many seconds to wait before the same request may
+	// succeed; 0: waiting does not help. It is also the Retry-After header.
+	RetryAfter int `json:"retry_after_seconds,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -18,6 +22,7 @@ const (
 	CodeBadRequest         = "request.invalid"
 	CodeTooLarge           = "request.too-large"
 	CodeNoRoute            = "request.no-route"
+	CodeMethod             = "request.method" // the path is a route, but not with this method
 	CodeInterrupted        = "request.interrupted"
 	CodeUnknownIsolation   = "isolation.unknown"
 	CodeRungUnavailable    = "isolation.unavailable"
@@ -62,6 +67,7 @@ var statuses = map[string]int{
 	CodeBadRequest:         http.StatusBadRequest,
 	CodeTooLarge:           http.StatusRequestEntityTooLarge,
 	CodeNoRoute:            http.StatusNotFound,
+	CodeMethod:             http.StatusMethodNotAllowed,
 	CodeInterrupted:        499, // the caller left; has no name in net/http
 	CodeUnknownIsolation:   http.StatusBadRequest,
 	CodeRungUnavailable:    http.StatusUnprocessableEntity,

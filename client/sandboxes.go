@@ -22,7 +22,7 @@ func (c *Client) Get(ctx context.Context, id string) (sb api.Sandbox, err error)
 
 // Delete ends a sandbox and says what remains of it.
 func (c *Client) Delete(ctx context.Context, id string) (report api.EndReport, err error) {
-	err = c.call(ctx, http.MethodDelete, sandboxPath(id, ""), nil, &report)
+	err = c.call(ctx, http.MethodDelete, sandboxPath(id, "?report=1"), nil, &report)
 	return report, err
 }
 

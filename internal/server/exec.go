@@ -18,6 +18,10 @@ import (
 	"github.com/bermhq/berm/internal/sandbox"
 )
 
+func (s *server) execRoutes() map[string]handler {
+	return map[string]handler{"exec": s.exec}
+}
+
 // exec upgrades the connection and speaks frames on it until the exec is over.
 func (s *server) exec(w http.ResponseWriter, r *http.Request) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), api.ExecProtocol) {
@@ -28,7 +32,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("id")
-	if _, err := s.e.Get(r.Context(), id); err != nil {
+	if _, err := s.find(r.Context(), id); err != nil {
 		return err
 	}
 	hj, ok := w.(http.Hijacker)

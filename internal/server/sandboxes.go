@@ -6,6 +6,14 @@ import (
 	"github.com/bermhq/berm/api"
 )
 
+func (s *server) sandboxRoutes() map[string]handler {
+	return map[string]handler{
+		"sandbox.create": s.create,
+		"sandbox.get":    s.get,
+		"sandbox.delete": s.delete,
+	}
+}
+
 func (s *server) create(w http.ResponseWriter, r *http.Request) error {
 	var req api.CreateRequest
 	if err := decode(w, r, &req); err != nil {
@@ -20,7 +28,7 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) get(w http.ResponseWriter, r *http.Request) error {
-	sb, err := s.e.Get(r.Context(), r.PathValue("id"))
+	sb, err := s.find(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -33,6 +41,12 @@ func (s *server) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	reply(w, http.StatusOK, report)
+	if v, err := query(r, "report"); err != nil {
+		return err
+	} else if v == "1" {
+		reply(w, http.StatusOK, report)
+		return nil
+	}
+	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -1,152 +1,139 @@
-// Package server is the HTTP edge: it decodes and bounds what clients send,
-// calls the engine, and streams what comes back. Handlers decide nothing.
+// Package server is the HTTP edge: it decides who asks (and refuses whoever
+// does not say), decodes and bounds what clients send, calls the engine, and
+// streams what comes back. Beyond that handlers decide nothing: whose a sandbox
+// is and what it may have is the engine's.
 //
 // Requests are JSON and strict: an unknown field is an error. Errors are an
-// api.Error with the status of its code. One route, exec, leaves HTTP by an
-// upgrade; see api.ExecProtocol.
+// api.Error with the status of its code. Some routes leave HTTP by an upgrade;
+// see api.ExecProtocol and api.StreamProtocol.
 package server
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/auth"
 	"github.com/bermhq/berm/internal/sandbox"
+	"github.com/bermhq/berm/internal/store"
 )
 
-// maxBody bounds every JSON request.
-const maxBody = 1 << 20
+// Auth knows the tokens; internal/auth has it.
+type Auth interface {
+	// Check says whom a token speaks for. A token that is unknown, revoked or
+	// expired is an error, and it does not matter which.
+	Check(token string) (auth.Identity, error)
+	Create(ctx context.Context, by auth.Identity, req api.TokenRequest) (api.NewToken, error)
+	Revoke(ctx context.Context, by auth.Identity, idOrPrefix string) error
+	List(by auth.Identity) []api.Token
+}
+
+// Store is the audit log as the API shows it; internal/store has it.
+type Store interface {
+	Events(q store.Query) (events []api.Event, next uint64, err error)
+	Wait(ctx context.Context, after uint64) error
+	Note(api.Event) error
+	Head() api.Head
+	Verify(ctx context.Context, head *api.Head) (api.Verification, error)
+	Export(ctx context.Context, w io.Writer) error
+	Report(ctx context.Context, tenant, subject string) (api.Report, error)
+	Degraded() string
+}
 
 // Options adjust a server. The zero value is the documented default.
 type Options struct {
 	Log *slog.Logger // nil: nothing is logged
-	// WriteTimeout ends an exec whose client takes no output for this long; 0: 1 minute.
+
+	// Auth says who asks. nil is for a server that only one command line can
+	// reach, over a socket of its own: everything is allowed, and no Host
+	// header is looked at.
+	Auth  Auth
+	Store Store // nil: no events, no audit routes
+	// Hosts are the names and addresses, without a port, by which clients may
+	// call this server beside those of the loopback interface and the address
+	// that the connection came in on.
+	Hosts     []string
+	Version   api.Version
+	Templates func() []api.Template // nil: no routes for templates
+
+	// WriteTimeout ends an answer whose client takes nothing for this long; 0: 1 minute.
 	WriteTimeout time.Duration
+	// ReadTimeout is the same for a body of which nothing comes, and bounds a
+	// whole JSON body; 0: 30 s.
+	ReadTimeout time.Duration
 	// LastWord is how long an exec that is over waits for its client to take
 	// what was being written, and as long for the result; 0: 5 s.
 	LastWord time.Duration
+	// Heartbeat is how often a stream without news shows that it lives; 0: 8 s.
+	Heartbeat time.Duration
+	// Concurrent is how many requests one token may have open; 0: 256.
+	Concurrent int
 }
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Concurrent <= 0 {
+		o.Concurrent = 256
+	}
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{
+		{&o.WriteTimeout, time.Minute}, {&o.ReadTimeout, 30 * time.Second},
+		{&o.LastWord, 5 * time.Second}, {&o.Heartbeat, 8 * time.Second},
+	} {
+		if *d.v <= 0 {
+			*d.v = d.def
+		}
+	}
+	return o
+}
+
+// A handler serves one route. Its error becomes the answer, if nothing was
+// answered yet. Path values are in r.PathValue; see also callOf.
+type handler func(w http.ResponseWriter, r *http.Request) error
 
 type server struct {
-	e   *sandbox.Engine
-	opt Options
+	e      *sandbox.Engine
+	opt    Options
+	router *router
 }
 
-// New returns the handler for an engine.
+// New returns the handler for an engine. What a request costs before it is
+// understood is the http.Server's to bound: see Harden.
 func New(e *sandbox.Engine, opt Options) http.Handler {
-	if opt.Log == nil {
-		opt.Log = slog.New(slog.DiscardHandler)
-	}
-	if opt.WriteTimeout <= 0 {
-		opt.WriteTimeout = time.Minute
-	}
-	if opt.LastWord <= 0 {
-		opt.LastWord = 5 * time.Second
-	}
-	s := &server{e: e, opt: opt}
-	mux := http.NewServeMux()
-	for _, r := range []struct {
-		pattern string
-		handle  func(http.ResponseWriter, *http.Request) error
-	}{
-		{"POST /v1/sandboxes", s.create},
-		{"GET /v1/sandboxes/{id}", s.get},
-		{"DELETE /v1/sandboxes/{id}", s.delete},
-		{"POST /v1/sandboxes/{id}/exec", s.exec},
-		{"PUT /v1/sandboxes/{id}/archive", s.tarIn},
-		{"GET /v1/sandboxes/{id}/glob", s.glob},
-		{"GET /v1/sandboxes/{id}/list", s.list},
-		{"GET /v1/sandboxes/{id}/files", s.readFile},
-		{"GET /v1/doctor", s.doctor},
-		{"GET /v1/doctor/leaks", s.leaks},
-		{"/", s.noRoute},
+	s := &server{e: e, opt: opt.withDefaults()}
+	handlers := map[string]handler{}
+	for _, part := range []map[string]handler{
+		s.hostRoutes(), s.sandboxRoutes(),
+		s.execRoutes(), s.fsRoutes(), s.proxyRoutes(), s.logsRoutes(),
 	} {
-		mux.Handle(r.pattern, s.edge(r.handle))
-	}
-	return mux
-}
-
-// edge gives a request its id and turns an error into the answer.
-func (s *server) edge(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		id := api.NewID(api.KindRequest)
-		w.Header().Set("X-Request-Id", id)
-		err := h(w, r)
-		if err == nil {
-			return
+		for name, h := range part {
+			if handlers[name] != nil {
+				panic("two handlers for the route " + name)
+			}
+			handlers[name] = h
 		}
-		e := *public(err)
-		e.RequestID = id
-		if api.Status(e.Code) >= 500 {
-			s.opt.Log.Warn("request failed", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", err)
-		}
-		reply(w, api.Status(e.Code), e)
 	}
+	s.router = newRouter(api.Routes, handlers)
+	return s
 }
 
-// public is what of an error a client may see.
-func public(err error) *api.Error {
-	var ae *api.Error
-	if errors.As(err, &ae) {
-		return ae
-	}
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		return &api.Error{Code: api.CodeTooLarge, Message: fmt.Sprintf("the request is larger than %d bytes", tooLarge.Limit)}
-	}
-	return &api.Error{Code: api.CodeHostFailure, Message: err.Error()}
+// Harden sets the bounds of srv on what a client costs before its request is
+// understood.
+func Harden(srv *http.Server) *http.Server {
+	srv.ReadHeaderTimeout = 10 * time.Second
+	srv.IdleTimeout = 2 * time.Minute
+	srv.MaxHeaderBytes = 32 << 10
+	return srv
 }
 
-func reply(w http.ResponseWriter, status int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // our own types
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(append(b, '\n'))
-}
-
-// decode reads the one JSON object of a request, strictly.
-func decode(w http.ResponseWriter, r *http.Request, v any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return &api.Error{Code: api.CodeBadRequest, Message: "request body: " + strings.TrimPrefix(err.Error(), "json: ")}
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return &api.Error{Code: api.CodeBadRequest, Message: "request body: something follows the object"}
-	}
-	return nil
-}
-
-func (s *server) noRoute(w http.ResponseWriter, r *http.Request) error {
-	return &api.Error{Code: api.CodeNoRoute, Message: fmt.Sprintf("%s %.100s is not a route", r.Method, r.URL.Path)}
-}
-
-func (s *server) doctor(w http.ResponseWriter, r *http.Request) error {
-	d, err := s.e.Doctor(r.Context())
-	if err == nil {
-		reply(w, http.StatusOK, d)
-	}
-	return err
-}
-
-func (s *server) leaks(w http.ResponseWriter, r *http.Request) error {
-	l, err := s.e.Leaks(r.Context())
-	if err == nil {
-		reply(w, http.StatusOK, l)
-	}
-	return err
+// find returns a sandbox of the caller's own tenant.
+func (s *server) find(ctx context.Context, id string) (api.Sandbox, error) {
+	return s.e.Get(ctx, id)
 }

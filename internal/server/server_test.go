@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/sandboxes", `{"template":"` + strings.Repeat("x", 1<<20) + `"}`, 413, api.CodeTooLarge},
 		{"GET", "/v1/sandboxes/nope", "", 404, api.CodeSandboxNotFound},
 		{"DELETE", "/v1/sandboxes/nope", "", 404, api.CodeSandboxNotFound},
-		{"GET", "/v1/sandboxes", "", 404, api.CodeNoRoute},
+		{"GET", "/v1/sandboxes/", "", 404, api.CodeNoRoute},
 		{"GET", "/etc/passwd", "", 404, api.CodeNoRoute},
 		{"POST", "/v1/sandboxes/" + id + "/exec", `{"args":["true"]}`, 400, api.CodeBadRequest},
 		{"GET", "/v1/sandboxes/" + id + "/files?path=none", "", 404, api.CodeFileNotFound},
@@ -216,7 +216,7 @@ func TestNeverRead(t *testing.T) {
 		if kind, p := last(t, r); kind != 0 || !strings.Contains(p, "EOF") {
 			t.Errorf("%s: the connection still lives: %d %s", cmd, kind, p)
 		}
-		status, body := e.do("DELETE", "/v1/sandboxes/"+id, "")
+		status, body := e.do("DELETE", "/v1/sandboxes/"+id+"?report=1", "")
 		if status != 200 {
 			t.Errorf("%s: delete: %d %s", cmd, status, body)
 		}

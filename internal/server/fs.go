@@ -12,19 +12,13 @@ import (
 // maxFile is what one file may have when the client names no bound.
 const maxFile = 1 << 30
 
-// query returns one parameter, and refuses those that the route does not know.
-func query(r *http.Request, name string, more ...string) (string, error) {
-	q := r.URL.Query()
-known:
-	for k := range q {
-		for _, n := range append(more, name) {
-			if k == n {
-				continue known
-			}
-		}
-		return "", &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("parameter %.40q is not known", k)}
+func (s *server) fsRoutes() map[string]handler {
+	return map[string]handler{
+		"fs.untar": s.tarIn,
+		"fs.glob":  s.glob,
+		"fs.list":  s.list,
+		"fs.file":  s.readFile,
 	}
-	return q.Get(name), nil
 }
 
 func (s *server) tarIn(w http.ResponseWriter, r *http.Request) error {

@@ -1,0 +1,3 @@
+package server
+
+func (s *server) logsRoutes() map[string]handler { return nil }

@@ -1,0 +1,3 @@
+package server
+
+func (s *server) proxyRoutes() map[string]handler { return nil }
