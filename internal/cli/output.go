@@ -5,12 +5,13 @@ import (
 	"os"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/keep"
 )
 
 // An output is where one stream of the program goes.
 type output struct {
 	w    io.Writer
-	keep *keeper
+	keep *keep.Keeper
 	show *shower
 }
 
@@ -18,7 +19,7 @@ func (r *runner) openOutput() {
 	pick := func(f *os.File) output {
 		switch {
 		case r.opt.json:
-			k := newKeeper(r.sandboxOutputLimit())
+			k := keep.New(r.sandboxOutputLimit())
 			return output{w: k, keep: k}
 		case !r.opt.tty && isTerminal(f):
 			s := newShower(f)

@@ -79,8 +79,8 @@ func (r *runner) finish() int {
 
 	if r.opt.json {
 		var dropOut, dropErr int64
-		rep.Stdout, rep.StdoutBase64, dropOut = r.stdout.keep.result()
-		rep.Stderr, rep.StderrBase64, dropErr = r.stderr.keep.result()
+		rep.Stdout, rep.StdoutBase64, dropOut = r.stdout.keep.Result()
+		rep.Stderr, rep.StderrBase64, dropErr = r.stderr.keep.Result()
 		rep.Truncated = api.Truncated{Stdout: dropOut > 0, Stderr: dropErr > 0, DroppedBytes: dropOut + dropErr}
 		if code := r.env.print(rep); code != exitOK {
 			return code

@@ -1,4 +1,4 @@
-package cli
+package keep
 
 import (
 	"strings"
@@ -25,13 +25,13 @@ func TestKeeper(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for step := 1; step <= len(tt.in)+1; step++ {
-				k := newKeeper(tt.limit)
+				k := New(tt.limit)
 				for s := tt.in; s != ""; {
 					n := min(step, len(s))
 					k.Write([]byte(s[:n]))
 					s = s[n:]
 				}
-				got, raw, dropped := k.result()
+				got, raw, dropped := k.Result()
 				if got != tt.want || (raw != "") != tt.base64 {
 					t.Fatalf("step %d: %q %q, want %q", step, got, raw, tt.want)
 				}

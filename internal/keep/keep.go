@@ -1,4 +1,6 @@
-package cli
+// Package keep holds output within a bound: the first and the last half of what
+// was written, with the middle dropped and counted. It is pure.
+package keep
 
 import (
 	"encoding/base64"
@@ -6,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// A keeper keeps the first and the last half of a stream's limit and drops what
-// is between them.
-type keeper struct {
+// A Keeper is an io.Writer that keeps the first and the last half of its limit
+// and drops what is between them. It never fails.
+type Keeper struct {
 	head, tail []byte // tail is a ring once it is full
 	headMax    int
 	tailMax    int
@@ -16,12 +18,14 @@ type keeper struct {
 	dropped    int64
 }
 
-func newKeeper(limit int64) *keeper {
+// New returns a Keeper of at most limit bytes, which take memory as they come.
+func New(limit int64) *Keeper {
 	half := int(limit / 2)
-	return &keeper{headMax: int(limit) - half, tailMax: half}
+	return &Keeper{headMax: int(limit) - half, tailMax: half}
 }
 
-func (k *keeper) Write(p []byte) (int, error) {
+// Write implements io.Writer.
+func (k *Keeper) Write(p []byte) (int, error) {
 	n := len(p)
 	if room := k.headMax - len(k.head); room > 0 {
 		take := min(room, len(p))
@@ -46,9 +50,9 @@ func (k *keeper) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// result is what was kept: as text, and in base64 if the text had to be
+// Result is what was kept: as text, and in base64 if the text had to be
 // repaired. Runes that the cut itself split are dropped, not repaired.
-func (k *keeper) result() (text, raw string, dropped int64) {
+func (k *Keeper) Result() (text, raw string, dropped int64) {
 	head, tail := k.head, append(append([]byte{}, k.tail[k.at:]...), k.tail[:k.at]...)
 	dropped = k.dropped
 	if dropped > 0 {
