@@ -28,6 +28,41 @@ type Stdio struct {
 // ErrOutput is wrapped when the caller's own writer failed.
 var ErrOutput = errors.New("exec: output could not be written")
 
+// maxAnswer bounds the answer of a plain exec, output in two encodings included.
+const maxAnswer = 128 << 20
+
+// ExecPlain runs one command to its end and returns what it said. When ctx ends
+// first, so does the command.
+func (c *Client) ExecPlain(ctx context.Context, id string, req api.ExecRequest) (a api.ExecAnswer, err error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return a, err
+	}
+	path := sandboxPath(id, "/exec")
+	resp, err := c.do(ctx, http.MethodPost, path, bytes.NewReader(body), http.Header{"Content-Type": {"application/json"}})
+	if err != nil {
+		return a, err
+	}
+	defer resp.Body.Close()
+	// What goes wrong once the answer has begun comes in its place.
+	var got struct {
+		api.ExecAnswer
+		Code  string `json:"code"`
+		Error string `json:"error"`
+		Hint  string `json:"hint"`
+	}
+	if err := decode(resp, maxAnswer, &got, http.MethodPost, path); err != nil {
+		return a, err
+	}
+	if got.Ending == "" {
+		if got.Error == "" {
+			got.Error = "the server failed without saying why"
+		}
+		return got.ExecAnswer, &api.Error{Code: got.Code, Message: got.Error, Hint: got.Hint}
+	}
+	return got.ExecAnswer, nil
+}
+
 // Exec runs one command to its end. When ctx ends first, so does the command,
 // and the error is ctx's. A writer that takes nothing does not keep Exec when
 // ctx ends or when the program did not end by itself: see Unread.
