@@ -17,10 +17,14 @@ type call struct {
 	send    *Window
 	replied chan struct{} // closed when reply is there
 	reply   Reply
-	exit    Exit  // of a start
-	cur     Chunk // handed to the reader, given back at its next read
+	exit    Exit        // of a start
+	info    ProcessInfo // of an attach
+	cur     Piece       // handed to the reader, given back at its next read
+	again   bool        // cur was only looked at
 	giveUp  sync.Once
+	gaveUp  atomic.Bool
 	stopped bool // the guest wants no more data; the reader's own
+	ended   bool // the guest sends no more; likewise
 
 	began     time.Time
 	sightings int                  // the reader's own
@@ -42,7 +46,7 @@ func (c *Client) open(ctx context.Context, method int, body []byte) (*call, erro
 		return nil, &Error{Op: "call", Errno: 7, Text: "arguments too long"} // E2BIG
 	}
 	c.mu.Lock()
-	if len(c.calls) >= c.opt.MaxStreams {
+	if len(c.calls) >= c.limit(method) {
 		c.mu.Unlock()
 		return nil, ErrBusy
 	}
@@ -71,14 +75,59 @@ func (c *Client) open(ctx context.Context, method int, body []byte) (*call, erro
 	return ca, nil
 }
 
+// limit is how many calls may be open before one of this method. What lasts as
+// long as somebody likes leaves room for the rest, and what ends something finds
+// room whatever is open.
+func (c *Client) limit(method int) int {
+	switch method {
+	case MethodAttach, MethodDial, MethodStdin, MethodWatch:
+		return (c.opt.MaxStreams*3 + 3) / 4
+	case MethodKill, MethodTell:
+		return c.opt.MaxStreams + 8
+	}
+	return c.opt.MaxStreams
+}
+
+// begin makes a call that goes on for long, and waits until the guest says that
+// it has begun (an empty piece of data) or why not.
+func (c *Client) begin(ctx context.Context, method int, op, what string, body []byte) (*call, error) {
+	ca, err := c.open(ctx, method, body)
+	if err != nil {
+		return nil, err
+	}
+	switch _, _, err = ca.next(ctx); err {
+	case nil:
+		ca.again = true
+	case io.EOF:
+		if err := ca.err(op, what); err != nil {
+			return nil, err
+		}
+	default:
+		ca.cancel()
+		return nil, err
+	}
+	return ca, nil
+}
+
 // data takes the body of a data frame off the wire, within the window.
 func (ca *call) data(r *hostReader, kind byte, n int) error {
 	switch ca.method {
-	case MethodList, MethodGlob, MethodRead, MethodTarOut:
-		if kind == KindDataErr {
+	case MethodList, MethodGlob, MethodRead, MethodTarOut, MethodProcs, MethodDial, MethodWatch:
+		if kind != KindData {
 			return protocolError("data out of place")
 		}
 	case MethodStart:
+		if kind == KindGap {
+			return protocolError("gap out of place")
+		}
+	case MethodAttach:
+		if kind == KindGap && n > 10 {
+			return protocolError("malformed gap")
+		}
+	case MethodWait, MethodStdin: // a word that it has begun
+		if kind != KindData || n != 0 {
+			return protocolError("data out of place")
+		}
 	default:
 		return protocolError("data out of place")
 	}
@@ -104,7 +153,7 @@ const (
 // sighting takes what was seen of a running process. Only the latest is kept,
 // and a flood of them is cut, so they cost no more than they are worth.
 func (ca *call) sighting(r *hostReader, n int) error {
-	if ca.method != MethodStart || n > maxSighting {
+	if ca.method != MethodStart && ca.method != MethodWait || n > maxSighting {
 		return protocolError("sighting out of place")
 	}
 	if ca.sightings++; ca.sightings > sightingsAtOnce+int(time.Since(ca.began)/sightingsApart) {
@@ -128,9 +177,22 @@ func (ca *call) finish(body []byte) error {
 	if !ca.reply.Decode(body) {
 		return protocolError("malformed reply")
 	}
-	if ca.method == MethodStart {
-		if !ca.exit.Decode(ca.reply.Body) || ca.reply.Errno != 0 || ca.reply.Text != "" {
+	refused := ca.reply.Errno != 0 || ca.reply.Text != ""
+	switch ca.method {
+	case MethodStart: // refused only where the host itself gave up
+		if !ca.exit.Decode(ca.reply.Body) || refused && !ca.gaveUp.Load() {
 			return protocolError("malformed exit")
+		}
+	case MethodWait:
+		if !refused && !ca.exit.Decode(ca.reply.Body) {
+			return protocolError("malformed exit")
+		}
+	case MethodAttach:
+		if !refused && !ca.info.Decode(ca.reply.Body) {
+			return protocolError("malformed end of output")
+		}
+		if !ca.info.Running {
+			ca.exit = ca.info.Exit
 		}
 	}
 	c := ca.c
@@ -161,6 +223,7 @@ func (ca *call) cancel() {
 }
 
 func (ca *call) abandon() {
+	ca.gaveUp.Store(true)
 	ca.in.Drop()
 	ca.send.Close()
 	b := AppendFrame(nil, ca.c.epoch, ca.id, KindCancel, nil)
@@ -176,9 +239,13 @@ func (ca *call) abandon() {
 // next returns the next chunk of data, valid until the following call; io.EOF
 // after the reply.
 func (ca *call) next(ctx context.Context) (byte, []byte, error) {
+	if ca.again {
+		ca.again = false
+		return ca.cur.Kind, ca.cur.B, nil
+	}
 	if ca.cur.cost != 0 {
 		ca.c.grant(ca.id, ca.in.Done(ca.cur))
-		ca.cur = Chunk{}
+		ca.cur = Piece{}
 	}
 	for {
 		ch, ok, ended := ca.in.Take()

@@ -55,12 +55,11 @@ func (c *Client) entries(ctx context.Context, method int, op string, r FileReque
 	}
 	defer ca.cancel()
 	var out []FileInfo
-	var part []byte
 	room := r.Limit<<10 + maxGuestString // bytes of all entries
-	for {
-		_, b, err := ca.next(ctx)
+	for es := (entries{ca: ca}); ; {
+		b, err := es.next(ctx)
 		if err == io.EOF {
-			break
+			return out, ca.err(op, r.Path)
 		}
 		if err != nil {
 			return nil, err
@@ -68,31 +67,45 @@ func (c *Client) entries(ctx context.Context, method int, op string, r FileReque
 		if room -= int64(len(b)); room < 0 {
 			return nil, &Error{Op: op, Path: r.Path, Errno: int(syscall.EFBIG), Text: "too much to list; ask for fewer entries or less depth"}
 		}
-		if len(part) > 0 {
-			part = append(part, b...)
-			b = part
+		var fi FileInfo
+		if !fi.Decode(b) || int64(len(out)) >= r.Limit {
+			return nil, c.lie("malformed list of files")
 		}
-		for {
-			size, n := consumeVarint(b)
-			if n > 0 && size > maxGuestString || n == 0 && len(b) >= 10 {
-				return nil, c.lie("entry too long")
-			}
-			if n == 0 || len(b)-n < int(size) {
-				break
-			}
-			var fi FileInfo
-			if !fi.Decode(b[n:n+int(size)]) || int64(len(out)) >= r.Limit {
-				return nil, c.lie("malformed list of files")
-			}
-			out = append(out, fi)
-			b = b[n+int(size):]
+		out = append(out, fi)
+	}
+}
+
+// entries takes messages off a call's data, each behind its length.
+type entries struct {
+	ca   *call
+	b    []byte // not yet taken
+	part []byte // the beginning of one that has not arrived whole
+}
+
+// next returns one message, valid until the next; io.EOF after the reply.
+func (e *entries) next(ctx context.Context) ([]byte, error) {
+	for {
+		if size, n := consumeVarint(e.b); n > 0 && size > maxGuestString || n == 0 && len(e.b) >= 10 {
+			return nil, e.ca.c.lie("entry too long")
+		} else if n > 0 && len(e.b)-n >= int(size) {
+			m := e.b[n : n+int(size)]
+			e.b = e.b[n+int(size):]
+			return m, nil
 		}
-		part = append(part[:0], b...)
+		e.part = append(e.part[:0], e.b...) // at most one entry
+		_, b, err := e.ca.next(ctx)
+		if err == nil {
+			if e.b = b; len(e.part) > 0 {
+				e.part = append(e.part, b...)
+				e.b = e.part
+			}
+			continue
+		}
+		if e.b = e.part; err == io.EOF && len(e.part) > 0 {
+			return nil, e.ca.c.lie("half an entry")
+		}
+		return nil, err
 	}
-	if len(part) > 0 {
-		return nil, c.lie("malformed list of files")
-	}
-	return out, ca.err(op, r.Path)
 }
 
 // ReadFile opens a regular file, not following a symlink in the last place, and

@@ -30,13 +30,14 @@ const (
 	KindOpen     = 3  // to the guest: the last piece of a request; begins the call
 	KindData     = 4  // stdin or an upload; stdout or a download
 	KindDataErr  = 5  // to the host: stderr
-	KindEnd      = 6  // to the guest: no more data comes
+	KindEnd      = 6  // no more data comes; from the guest only of a connection
 	KindCredit   = 7  // both ways: the window grows
 	KindReply    = 8  // to the host: the answer; ends the call
 	KindCancel   = 9  // to the guest: give up and reply
 	KindNote     = 10 // to the guest: signal or resize
 	KindStop     = 11 // to the host: send no more data
 	KindSeen     = 12 // to the host: what was seen of a running process so far
+	KindGap      = 13 // to the host: so much output is no longer kept
 
 	// KindAttach is no frame: FrameReader reports a marker with it.
 	KindAttach = 0xff

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// A Chunk is a run of bytes that arrived on one stream.
-type Chunk struct {
+// A Piece is a run of bytes that arrived on one stream.
+type Piece struct {
 	Kind byte // KindData or KindDataErr
 	B    []byte
 	cost int
 	buf  *[]byte // where B lives, if it came from a pool
 }
 
-// Chunks of small frames are exact, larger ones come from pools by powers of
+// Pieces of small frames are exact, larger ones come from pools by powers of
 // two: what is kept is at most twice what the window was charged.
 const (
 	smallChunk = 2 << 10
@@ -41,7 +41,7 @@ func giveBuf(p *[]byte) {
 // sender was promised a window; going beyond it is an error.
 type Inbox struct {
 	mu     sync.Mutex
-	q      []Chunk
+	q      []Piece
 	window int // what the sender may still send
 	owed   int // consumed and not yet granted again
 	grant  int // when owed reaches this it is worth a frame
@@ -57,15 +57,15 @@ func NewInbox(window int) *Inbox {
 
 // Reserve charges a frame of n bytes to the window and says where its body
 // goes; false if the sender had no right to send it. Put must follow.
-func (in *Inbox) Reserve(kind byte, n int) (Chunk, bool) {
+func (in *Inbox) Reserve(kind byte, n int) (Piece, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	cost := n + FrameCost
 	if cost > in.window || in.ended {
-		return Chunk{}, false
+		return Piece{}, false
 	}
 	in.window -= cost
-	c := Chunk{Kind: kind, cost: cost}
+	c := Piece{Kind: kind, cost: cost}
 	if n <= smallChunk {
 		c.B = make([]byte, n)
 	} else {
@@ -76,7 +76,7 @@ func (in *Inbox) Reserve(kind byte, n int) (Chunk, bool) {
 }
 
 // Put queues a chunk that Reserve made, filled.
-func (in *Inbox) Put(c Chunk) {
+func (in *Inbox) Put(c Piece) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.drop {
@@ -122,14 +122,14 @@ func (in *Inbox) wake() {
 func (in *Inbox) Ready() <-chan struct{} { return in.ready }
 
 // Take returns the next chunk. Without one, ended says whether one may come.
-func (in *Inbox) Take() (c Chunk, ok, ended bool) {
+func (in *Inbox) Take() (c Piece, ok, ended bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if len(in.q) == 0 {
-		return Chunk{}, false, in.ended
+		return Piece{}, false, in.ended
 	}
 	c = in.q[0]
-	in.q[0] = Chunk{}
+	in.q[0] = Piece{}
 	if in.q = in.q[1:]; len(in.q) == 0 {
 		in.q = nil
 	}
@@ -138,7 +138,7 @@ func (in *Inbox) Take() (c Chunk, ok, ended bool) {
 
 // Done gives back a chunk that Take returned. It returns how much to grant to
 // the sender now; 0 means not yet.
-func (in *Inbox) Done(c Chunk) int {
+func (in *Inbox) Done(c Piece) int {
 	if c.cost == 0 {
 		return 0
 	}

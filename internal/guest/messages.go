@@ -18,7 +18,14 @@ const (
 	MethodTarOut   = 12
 	MethodUsage    = 13
 	MethodControl  = 14
-	methodsEnd     = 15
+	MethodAttach   = 15
+	MethodWait     = 16
+	MethodProcs    = 17
+	MethodTell     = 18
+	MethodStdin    = 19
+	MethodDial     = 20
+	MethodPorts    = 21
+	MethodWatch    = 22
 	maxGuestString = 16 << 10 // longest string taken from a guest
 )
 
@@ -164,7 +171,10 @@ func (s *Start) Append(b []byte) []byte {
 	b = appendUint(b, 9, uint64(s.Rows))
 	b = appendUint(b, 10, uint64(s.Cols))
 	b = appendInt(b, 11, s.Pids)
-	return appendInt(b, 12, s.MemoryBytes)
+	b = appendInt(b, 12, s.MemoryBytes)
+	b = appendInt(b, 13, s.Keep)
+	b = appendInt(b, 14, s.TimeoutMS)
+	return appendInt(b, 15, s.Flood)
 }
 
 // Decode reads s from b.
@@ -197,6 +207,12 @@ func (s *Start) Decode(b []byte) bool {
 			s.Pids = d.int64()
 		case 12:
 			s.MemoryBytes = d.int64()
+		case 13:
+			s.Keep = d.int64()
+		case 14:
+			s.TimeoutMS = d.int64()
+		case 15:
+			s.Flood = d.int64()
 		}
 	}
 	return !d.bad
@@ -269,7 +285,7 @@ func (e *Exit) valid() bool {
 		}
 	}
 	switch e.EndedBy {
-	case "", EndedMemory, EndedProcesses, EndedKilled:
+	case "", EndedMemory, EndedProcesses, EndedKilled, EndedTimeout, EndedOutput:
 	default:
 		return false
 	}

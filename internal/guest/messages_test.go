@@ -3,6 +3,7 @@ package guest
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -19,11 +20,15 @@ var full = []message{
 	&Reply{Errno: 2, Text: "no such file", Body: []byte{0, 1}},
 	&Note{Signal: 15, Rows: 40, Cols: 132},
 	&Hello{Version: 1, Agent: "1.2", Boot: Boot{Hostname: "h", Kernel: "k", StartNanos: 1 << 60, PID: 1}},
-	&Start{ID: "x", Args: []string{"a", "", "b"}, Env: []string{"A=b"}, Dir: "/d", UID: 1000, GID: 1 << 31, Stdin: true, TTY: true, Rows: 1, Cols: 65535, Pids: 128, MemoryBytes: 1 << 40},
+	&Start{ID: "x", Args: []string{"a", "", "b"}, Env: []string{"A=b"}, Dir: "/d", UID: 1000, GID: 1 << 31, Stdin: true, TTY: true, Rows: 1, Cols: 65535, Pids: 128, MemoryBytes: 1 << 40, Keep: 1 << 33, TimeoutMS: 5, Flood: 1 << 34},
 	&Exit{NotStarted: "no", Errno: 2, Code: 255, Signal: 9, Caps: []string{CapMemory, CapDisk}, EndedBy: EndedMemory, Background: true, PidsPeak: 3, MemoryPeak: 4, DiskPeak: 5},
 	&FileInfo{Path: "/p", Kind: KindSymlink, Size: 9, Mode: 0o4755, ModTime: time.Unix(1, 2), Nlink: 2, LinkTarget: "t", UID: 3, GID: 4},
 	&FileRequest{Path: "/p", To: "/t", Mode: 0o644, UID: 1, GID: 2, Recursive: true, Depth: 3, Limit: 4, Paths: []string{"a", "b"}},
-	&KillRequest{ID: "x"},
+	&ProcessRequest{ID: "x", Offset: 1 << 40, Follow: true, Signal: 9, Rows: 1, Cols: 2, CloseStdin: true},
+	&ProcessInfo{ID: "x", PID: 7, Args: []string{"a", ""}, StartedNanos: 1 << 60, Running: true, Kept: true, OutputBytes: 1 << 40, Exit: Exit{PidsPeak: 3}},
+	&DialRequest{Port: 65535},
+	&PortsReply{Ports: []int{1, 65535}},
+	&FileEvent{Path: "/p", Op: OpRename},
 	&KillReply{Killed: 1, Left: 2},
 	&Usage{Tasks: 1, AgentTasks: 2, MemoryBytes: 3, MemoryTotal: 4, DiskBytes: 5, DiskTotal: 6, Processes: 7},
 	&Identity{Hostname: "h", Env: []string{"A=b"}, UnixNanos: -1, Seed: []byte("seed")},
@@ -86,6 +91,16 @@ func TestRefused(t *testing.T) {
 		"mode of file":   &FileInfo{Kind: KindFile, Mode: 1 << 20},
 		"usage":          &Usage{Tasks: -1},
 		"kill":           &KillReply{Left: -1},
+		"lost where":     &FileEvent{Path: "/x", Op: OpLost},
+		"event":          &FileEvent{Path: "/x", Op: "open"},
+		"relative event": &FileEvent{Path: "x", Op: OpWrite},
+		"high port":      &PortsReply{Ports: []int{65536}},
+		"many ports":     &PortsReply{Ports: slices.Repeat([]int{7}, maxPorts+1)},
+		"runs and ended": &ProcessInfo{Running: true, Exit: Exit{Code: 1}},
+		"process's exit": &ProcessInfo{Exit: Exit{Code: -1}},
+		"output":         &ProcessInfo{OutputBytes: -1},
+		"pid":            &ProcessInfo{PID: -1},
+		"many arguments": &ProcessInfo{Args: slices.Repeat([]string{"a"}, maxArgs+1)},
 		"errno":          &Reply{Errno: -1},
 	} {
 		if fresh(m).Decode(m.Append(nil)) {
@@ -116,8 +131,11 @@ func FuzzMessages(f *testing.F) {
 		if _, isFile := m.(*FileInfo); isFile && len(once) > maxGuestString {
 			return
 		}
-		if _, isHello := m.(*Hello); isHello && len(once) > maxGuestString {
-			return
+		switch m.(type) {
+		case *Hello, *ProcessInfo, *FileEvent:
+			if len(once) > maxGuestString {
+				return
+			}
 		}
 		if !again.Decode(once) || !bytes.Equal(again.Append(nil), once) {
 			t.Errorf("%+v became %+v", m, again)

@@ -12,9 +12,14 @@ import (
 // called from anywhere.
 type Process struct {
 	ca    *call
+	op    string
 	id    string
 	stdin bool
+	kept  bool
+	pos   int64      // output up to here was read; the reader's own
+	gap   int64      // and so much after it is not kept
 	wmu   sync.Mutex // writes stay whole and in order
+	input *Input     // of a kept process, once it was written to; under wmu
 	ended bool       // stdin, under wmu
 }
 
@@ -28,7 +33,7 @@ func (c *Client) Start(ctx context.Context, s Start) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Process{ca: ca, id: s.ID, stdin: s.Stdin || s.TTY}, nil
+	return &Process{ca: ca, op: "start", id: s.ID, stdin: s.Stdin || s.TTY, kept: s.Keep > 0}, nil
 }
 
 // Read returns the next piece of output, in the order in which the guest sent
@@ -36,18 +41,54 @@ func (c *Client) Start(ctx context.Context, s Start) (*Process, error) {
 // that much more. After the process has ended it returns io.EOF.
 func (p *Process) Read(ctx context.Context) (Stream, []byte, error) {
 	for {
-		kind, b, err := p.ca.next(ctx)
-		if err != nil {
-			return 0, nil, err
+		c, err := p.Chunk(ctx)
+		if err != nil || len(c.Data) > 0 {
+			return c.Stream, c.Data, err
 		}
-		if len(b) == 0 {
-			continue
-		}
-		if kind == KindDataErr {
-			return Stderr, b, nil
-		}
-		return Stdout, b, nil
 	}
+}
+
+// Chunk is Read with the place of what was read. A gap at the very end comes
+// with no data.
+func (p *Process) Chunk(ctx context.Context) (Chunk, error) {
+	for {
+		kind, b, err := p.ca.next(ctx)
+		if err == io.EOF {
+			if err := p.ca.err(p.op, p.id); err != nil {
+				return Chunk{}, err
+			}
+			if p.gap > 0 {
+				return p.chunk(Stdout, nil), nil
+			}
+		}
+		switch {
+		case err != nil:
+			return Chunk{}, err
+		case kind == KindGap:
+			for len(b) > 0 { // several may have come at once
+				v, n := consumeVarint(b)
+				if n == 0 || v == 0 || v > maxOffset || p.pos+p.gap+int64(v) > maxOffset {
+					return Chunk{}, p.ca.c.lie("impossible gap")
+				}
+				p.gap += int64(v)
+				b = b[n:]
+			}
+		case len(b) == 0:
+		case kind == KindDataErr:
+			return p.chunk(Stderr, b), nil
+		default:
+			return p.chunk(Stdout, b), nil
+		}
+	}
+}
+
+// maxOffset is beyond all output that will ever be.
+const maxOffset = 1 << 60
+
+func (p *Process) chunk(s Stream, b []byte) Chunk {
+	c := Chunk{Stream: s, Offset: p.pos + p.gap, Gap: p.gap, Data: b}
+	p.pos, p.gap = c.Offset+int64(len(b)), 0
+	return c
 }
 
 // Exit is how the process ended; it holds after Read returned io.EOF.
@@ -82,6 +123,16 @@ func (p *Process) Write(b []byte) (int, error) {
 	if !p.stdin || p.ended {
 		return 0, io.ErrClosedPipe
 	}
+	if p.kept {
+		if p.input == nil {
+			in, err := p.ca.c.Stdin(context.Background(), p.id)
+			if err != nil {
+				return 0, err
+			}
+			p.input = in
+		}
+		return p.input.Write(b)
+	}
 	n, err := p.ca.put(context.Background(), b)
 	if err == nil && n < len(b) {
 		err = syscall.EPIPE
@@ -101,10 +152,16 @@ func (p *Process) CloseStdin() error {
 	case <-p.ca.replied:
 		return nil
 	default:
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		return p.ca.end(ctx)
 	}
+	if p.input != nil {
+		return p.input.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if p.kept {
+		return p.ca.c.tell(ctx, "close stdin", ProcessRequest{ID: p.id, CloseStdin: true})
+	}
+	return p.ca.end(ctx)
 }
 
 // Resize sets the size of the terminal.
@@ -133,8 +190,9 @@ const patience = 5 * time.Second
 // the exit, for what was left in the background.
 func (p *Process) Kill(ctx context.Context) error { return p.ca.c.Kill(ctx, p.id) }
 
-// Close gives up on the process: it is killed, its output dropped. After the
-// exit it does nothing.
+// Close gives up on the process: it is killed, its output dropped. A process
+// with Keep goes on, and so does one that was come to by Attach or Wait. After
+// the exit Close does nothing.
 func (p *Process) Close() error {
 	p.ca.cancel()
 	return nil
@@ -143,7 +201,7 @@ func (p *Process) Close() error {
 // Kill does what Process.Kill does, for the process started with that ID in
 // this or an earlier attachment.
 func (c *Client) Kill(ctx context.Context, id string) error {
-	k := KillRequest{ID: id}
+	k := ProcessRequest{ID: id}
 	ca, err := c.open(ctx, MethodKill, k.Append(nil))
 	if err != nil {
 		return err

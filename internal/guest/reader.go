@@ -106,7 +106,7 @@ func (c *Client) frame(r *hostReader) error {
 	if ca == nil {
 		return protocolError("frame for a stream that is not open")
 	}
-	if kind == KindData || kind == KindDataErr {
+	if kind == KindData || kind == KindDataErr || kind == KindGap {
 		return ca.data(r, kind, n)
 	}
 	if kind == KindSeen {
@@ -130,6 +130,12 @@ func (c *Client) frame(r *hostReader) error {
 		}
 		ca.stopped = true
 		ca.send.Close()
+	case KindEnd:
+		if ca.method != MethodDial || ca.ended || n != 0 {
+			return protocolError("end out of place")
+		}
+		ca.ended = true
+		ca.in.End()
 	case KindReply:
 		return ca.finish(body)
 	default:

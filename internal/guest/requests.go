@@ -58,21 +58,48 @@ func (f *FileRequest) Decode(b []byte) bool {
 	return !d.bad
 }
 
-// A KillRequest ends everything that one Start began.
-type KillRequest struct {
-	ID string
+// A ProcessRequest is the request of every method on what one Start began;
+// each uses the fields it needs.
+type ProcessRequest struct {
+	ID         string
+	Offset     int64 // Attach: of the first byte wanted
+	Follow     bool  // Attach: go on until the process has ended
+	Signal     int
+	Rows, Cols uint16 // a resize, unless both are 0
+	CloseStdin bool
 }
 
-// Append adds k's encoding to b.
-func (k *KillRequest) Append(b []byte) []byte { return appendString(b, 1, k.ID) }
+// Append adds p's encoding to b.
+func (p *ProcessRequest) Append(b []byte) []byte {
+	b = appendString(b, 1, p.ID)
+	b = appendInt(b, 2, p.Offset)
+	b = appendBool(b, 3, p.Follow)
+	b = appendInt(b, 4, int64(p.Signal))
+	b = appendUint(b, 5, uint64(p.Rows))
+	b = appendUint(b, 6, uint64(p.Cols))
+	return appendBool(b, 7, p.CloseStdin)
+}
 
-// Decode reads k from b.
-func (k *KillRequest) Decode(b []byte) bool {
-	*k = KillRequest{}
+// Decode reads p from b.
+func (p *ProcessRequest) Decode(b []byte) bool {
+	*p = ProcessRequest{}
 	d := decoder{b: b}
 	for d.next() {
-		if d.num == 1 {
-			k.ID = d.string()
+		switch d.num {
+		case 1:
+			p.ID = d.string()
+		case 2:
+			p.Offset = d.int64()
+		case 3:
+			p.Follow = d.bool()
+		case 4:
+			p.Signal = d.int()
+		case 5:
+			p.Rows = uint16(d.v)
+		case 6:
+			p.Cols = uint16(d.v)
+		case 7:
+			p.CloseStdin = d.bool()
 		}
 	}
 	return !d.bad
@@ -167,4 +194,131 @@ func (i *Identity) Decode(b []byte) bool {
 		}
 	}
 	return !d.bad
+}
+
+// Bounds on what a guest may list.
+const (
+	maxProcesses = 4096
+	maxArgs      = 256
+	maxPorts     = 4096
+)
+
+// Append adds p's encoding to b.
+func (p *ProcessInfo) Append(b []byte) []byte {
+	b = appendString(b, 1, p.ID)
+	b = appendInt(b, 2, int64(p.PID))
+	for _, a := range p.Args {
+		b = appendElem(b, 3, a)
+	}
+	b = appendInt(b, 4, p.StartedNanos)
+	b = appendBool(b, 5, p.Running)
+	b = appendBool(b, 6, p.Kept)
+	b = appendInt(b, 7, p.OutputBytes)
+	return appendBytes(b, 8, p.Exit.Append(nil))
+}
+
+// Decode reads p from b and refuses what no agent would say.
+func (p *ProcessInfo) Decode(b []byte) bool {
+	*p = ProcessInfo{}
+	d := decoder{b: b}
+	for d.next() {
+		switch d.num {
+		case 1:
+			p.ID = d.string()
+		case 2:
+			p.PID = d.int()
+		case 3:
+			if p.Args = append(p.Args, d.string()); len(p.Args) > maxArgs {
+				return false
+			}
+		case 4:
+			p.StartedNanos = d.int64()
+		case 5:
+			p.Running = d.bool()
+		case 6:
+			p.Kept = d.bool()
+		case 7:
+			p.OutputBytes = d.int64()
+		case 8:
+			if !p.Exit.Decode(d.s) {
+				return false
+			}
+		}
+	}
+	return !d.bad && len(b) <= maxGuestString && p.PID >= 0 && p.OutputBytes >= 0 &&
+		(!p.Running || p.Exit.onlySeen())
+}
+
+// A DialRequest asks for a connection to a port of the guest's loopback.
+type DialRequest struct {
+	Port int
+}
+
+// Append adds r's encoding to b.
+func (r *DialRequest) Append(b []byte) []byte { return appendInt(b, 1, int64(r.Port)) }
+
+// Decode reads r from b.
+func (r *DialRequest) Decode(b []byte) bool {
+	*r = DialRequest{}
+	d := decoder{b: b}
+	for d.next() {
+		if d.num == 1 {
+			r.Port = d.int()
+		}
+	}
+	return !d.bad
+}
+
+// A PortsReply lists ports that somebody listens on.
+type PortsReply struct {
+	Ports []int
+}
+
+// Append adds r's encoding to b.
+func (r *PortsReply) Append(b []byte) []byte {
+	for _, p := range r.Ports {
+		b = appendUint(b, 1, uint64(p))
+	}
+	return b
+}
+
+// Decode reads r from b and refuses what is no port, or too many.
+func (r *PortsReply) Decode(b []byte) bool {
+	*r = PortsReply{}
+	d := decoder{b: b}
+	for d.next() {
+		if d.num == 1 {
+			if d.v == 0 || d.v > 65535 || len(r.Ports) >= maxPorts {
+				return false
+			}
+			r.Ports = append(r.Ports, int(d.v))
+		}
+	}
+	return !d.bad
+}
+
+// Append adds e's encoding to b.
+func (e *FileEvent) Append(b []byte) []byte {
+	return appendString(appendString(b, 1, e.Path), 2, e.Op)
+}
+
+// Decode reads e from b and refuses what no agent would say.
+func (e *FileEvent) Decode(b []byte) bool {
+	*e = FileEvent{}
+	d := decoder{b: b}
+	for d.next() {
+		switch d.num {
+		case 1:
+			e.Path = d.string()
+		case 2:
+			e.Op = d.string()
+		}
+	}
+	switch e.Op {
+	case OpCreate, OpWrite, OpRemove, OpRename, OpAttrib:
+		return !d.bad && len(b) <= maxGuestString && e.Path != "" && e.Path[0] == '/'
+	case OpLost:
+		return !d.bad && e.Path == ""
+	}
+	return false
 }

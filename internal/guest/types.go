@@ -39,6 +39,15 @@ type Start struct {
 	Rows, Cols uint16
 	// Pids and MemoryBytes are the caps the agent watches from inside; 0 means no watch.
 	Pids, MemoryBytes int64
+
+	// Keep is how many bytes of output the agent keeps, the first and the last
+	// half, to be read with Attach, now and after the process has ended; the
+	// process outlives the attachment and its Start carries no output. 0 keeps
+	// none and sends the output along.
+	Keep int64
+	// TimeoutMS and Flood are when the agent itself ends everything of this
+	// Start: after so long, and with Keep at more output than this. 0 is never.
+	TimeoutMS, Flood int64
 }
 
 // Stream tells the two outputs of a process apart.
@@ -62,6 +71,8 @@ const (
 	EndedMemory    = "memory"
 	EndedProcesses = "processes"
 	EndedKilled    = "killed"
+	EndedTimeout   = "timeout"
+	EndedOutput    = "output"
 	CapMemory      = "memory"
 	CapProcesses   = "processes"
 	CapDisk        = "disk"
@@ -74,10 +85,46 @@ type Exit struct {
 	Code       int      // exit status; 0 when Signal is set
 	Signal     int      // signal that ended it, or 0
 	Caps       []string // caps that a sample saw touched: "memory", "processes", "disk"
-	EndedBy    string   // "", "memory", "processes", "killed"
+	EndedBy    string   // "", "memory", "processes", "killed", "timeout", "output"
 	Background bool     // descendants were left running
 
 	PidsPeak, MemoryPeak, DiskPeak int64
+}
+
+// A Chunk is a piece of output and where it belongs.
+type Chunk struct {
+	Stream Stream
+	Offset int64  // bytes of both outputs before Data
+	Gap    int64  // how many of those, right before Data, are no longer kept
+	Data   []byte // valid until the next is read
+}
+
+// ProcessInfo is a process that a Start began.
+type ProcessInfo struct {
+	ID           string
+	PID          int
+	Args         []string // cut short if they are long
+	StartedNanos int64    // guest clock
+	Running      bool
+	Kept         bool  // started with Keep
+	OutputBytes  int64 // written so far; only known of a kept one
+	Exit         Exit  // while it runs only what was seen
+}
+
+// Operations of a FileEvent. After OpLost some events are missing.
+const (
+	OpCreate = "create"
+	OpWrite  = "write"
+	OpRemove = "remove"
+	OpRename = "rename"
+	OpAttrib = "attrib"
+	OpLost   = "lost"
+)
+
+// A FileEvent is a change below a watched directory.
+type FileEvent struct {
+	Path string // as the watch was asked for, "" if Op is OpLost
+	Op   string
 }
 
 // Kinds of FileInfo.

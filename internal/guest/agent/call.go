@@ -44,7 +44,7 @@ func (c *call) do(o guest.Open) ([]byte, error) {
 	var f guest.FileRequest
 	switch o.Method {
 	case guest.MethodKill:
-		var k guest.KillRequest
+		var k guest.ProcessRequest
 		if !k.Decode(o.Body) {
 			return nil, syscall.EBADMSG
 		}
@@ -179,7 +179,7 @@ func (c *call) reader() io.Reader { return &dataReader{c: c} }
 
 type dataReader struct {
 	c   *call
-	cur guest.Chunk
+	cur guest.Piece
 	b   []byte
 }
 
@@ -215,7 +215,7 @@ func (r *dataReader) WriteTo(w io.Writer) (n int64, err error) {
 
 func (r *dataReader) next() error {
 	r.c.credit(r.c.in.Done(r.cur))
-	r.cur = guest.Chunk{}
+	r.cur = guest.Piece{}
 	for {
 		ch, ok, ended := r.c.in.Take()
 		if ok {
