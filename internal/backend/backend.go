@@ -105,6 +105,22 @@ type Pauser interface {
 	Resume(ctx context.Context) error
 }
 
+// A Holder is a Backend whose instances outlive the process that started them.
+type Holder interface {
+	// Held lists what runs, and what ended while nobody was told. An ended one
+	// is listed again until Forget.
+	Held(ctx context.Context) ([]Held, error)
+	// Forget drops what is known of an ended instance.
+	Forget(ctx context.Context, id string) error
+}
+
+// Held is one instance that a Holder knows.
+type Held struct {
+	Handle
+	Ended bool
+	Exit  Exit // of an ended one
+}
+
 // Timed is an Instance that says what its start was spent on, in milliseconds
 // per step.
 type Timed interface {

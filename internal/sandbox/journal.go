@@ -3,9 +3,14 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/bermhq/berm/api"
 )
+
+// ErrBudget is wrapped by the answer of a Journal for a sandbox that has
+// written all that it may.
+var ErrBudget = errors.New("event budget used up")
 
 // A Journal keeps what must outlive the process. nil in Options means that
 // nothing does, as for `berm run` without a daemon.
@@ -22,4 +27,9 @@ type Journal interface {
 	Save(id string, record json.RawMessage) error
 	Load() (map[string]json.RawMessage, error)
 	Drop(id string) error
+	// Head is the sequence number of the last event on disk, 0 for none.
+	Head() uint64
+	// Replay gives f the events after a sequence number, in order, those of
+	// sandboxes only (the ones with a sandbox id). It stops at an error of f.
+	Replay(ctx context.Context, after uint64, f func(api.Event) error) error
 }

@@ -31,6 +31,7 @@ type Backend struct {
 
 	mu   sync.Mutex
 	live map[string]*instance
+	past map[string]backend.Exit // how those ended that nobody has forgotten
 }
 
 // New returns an empty Backend.
@@ -41,7 +42,7 @@ func New(opt Options) *Backend {
 	if opt.Boundary == "" {
 		opt.Boundary = "none"
 	}
-	return &Backend{opt: opt, live: map[string]*instance{}}
+	return &Backend{opt: opt, live: map[string]*instance{}, past: map[string]backend.Exit{}}
 }
 
 // Info implements backend.Backend.
@@ -96,6 +97,28 @@ func (b *Backend) Attach(_ context.Context, h backend.Handle) (backend.Instance,
 		return i, nil
 	}
 	return nil, backend.ErrGone
+}
+
+// Held implements backend.Holder.
+func (b *Backend) Held(context.Context) ([]backend.Held, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []backend.Held
+	for _, i := range b.live {
+		out = append(out, backend.Held{Handle: i.Handle()})
+	}
+	for id, x := range b.past {
+		out = append(out, backend.Held{Handle: backend.Handle{Backend: b.opt.Name, ID: id}, Ended: true, Exit: x})
+	}
+	return out, nil
+}
+
+// Forget implements backend.Holder.
+func (b *Backend) Forget(_ context.Context, id string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.past, id)
+	return nil
 }
 
 type instance struct {
@@ -224,11 +247,12 @@ func (i *instance) end(cause string) {
 		}
 		i.kill()
 		delete(i.b.live, i.id)
+		i.exit = backend.Exit{Cause: cause, Code: 137}
+		i.b.past[i.id] = i.exit
 		i.b.mu.Unlock()
 		i.host.end()
 		i.serve.Wait()
 		os.RemoveAll(i.dir)
-		i.exit = backend.Exit{Cause: cause, Code: 137}
 		close(i.gone)
 	})
 }
