@@ -36,6 +36,10 @@ type CreateRequest struct {
 	Session      string            `json:"session,omitempty"` // also the tag of that name; never changes
 	RunID        string            `json:"run_id,omitempty"`  // set by `berm run`; "" for none
 
+	// Bound is the server's to set: a connection holds the sandbox (see
+	// BoundProtocol), so it must not outlive the daemon either.
+	Bound bool `json:"-"`
+
 	TTLSeconds         float64 `json:"ttl_seconds,omitempty"`          // hard wall clock from creation; 0: the default
 	IdleTimeoutSeconds float64 `json:"idle_timeout_seconds,omitempty"` // without a request or a running exec; 0: the default
 	TimeoutSeconds     float64 `json:"timeout_seconds,omitempty"`      // of each exec; the same as limits.timeout_seconds

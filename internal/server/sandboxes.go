@@ -19,9 +19,13 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(w, r, &req); err != nil {
 		return err
 	}
+	req.Bound = bound(r)
 	sb, err := s.e.Create(r.Context(), req)
 	if err != nil {
 		return err
+	}
+	if req.Bound {
+		return s.hold(w, r, sb)
 	}
 	reply(w, http.StatusCreated, sb)
 	return nil
