@@ -94,10 +94,11 @@ func (l *Launcher) Listen(name string) (f *os.File, err error) {
 	return f, err
 }
 
-// Connect makes a connection to a socket made by Listen.
+// Connect makes a connection to a socket made by Listen. It does not wait for
+// one who listens and does not answer: this thread serves all the others too.
 func (l *Launcher) Connect(name string) (f *os.File, err error) {
 	err = l.do(func() error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}

@@ -5,14 +5,30 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bermhq/berm/internal/jail"
 )
 
 // ErrClosed says that the keeper is gone, and with it every sandbox.
 var ErrClosed = errors.New("the keeper is gone")
+
+// ErrCut says that the connection to a keeper that outlives its daemon is
+// gone: the keeper may live, and its sandboxes with it.
+var ErrCut = errors.New("the connection to the keeper is lost")
+
+// ErrGone is what Attach and Control return for a sandbox that does not run.
+var ErrGone = errors.New("the sandbox is gone")
+
+// An EndedError is an ErrGone for a sandbox whose end is known.
+type EndedError struct{ Exited Exited }
+
+func (e *EndedError) Error() string        { return ErrGone.Error() + ": " + e.Exited.ID }
+func (e *EndedError) Is(target error) bool { return target == ErrGone }
 
 // A Client is the engine's end of a keeper's socket. It is safe for
 // concurrent use.
@@ -24,9 +40,9 @@ type Client struct {
 
 	mu      sync.Mutex // guards what follows
 	seq     uint64
+	lasts   bool // sandboxes outlive this connection
 	waiting map[uint64]chan answer
-	watched map[string]*Running
-	early   map[string]Exited // ended before its launch was answered
+	watched map[string][]*Running
 }
 
 type answer struct {
@@ -37,7 +53,7 @@ type answer struct {
 // Running is one launched sandbox.
 type Running struct {
 	PID     int
-	Control *os.File           // connection to its control server
+	Control *os.File           // connection to its control server; after Attach it may be nil
 	Agent   *os.File           // host end of the agent stream
 	Upper   *os.File           // its writable layer, for Allocated
 	Gauge   *jail.Gauge        // its cgroup's figures; nil: it has none
@@ -49,49 +65,84 @@ type Running struct {
 // NewClient speaks to a keeper over conn (SOCK_SEQPACKET).
 func NewClient(conn *net.UnixConn) *Client {
 	c := &Client{conn: conn, done: make(chan struct{}), waiting: map[uint64]chan answer{},
-		watched: map[string]*Running{}, early: map[string]Exited{}}
+		watched: map[string][]*Running{}}
 	go c.read()
 	return c
 }
 
-// Close ends the connection; the keeper ends every sandbox then.
+// Close ends the connection; a keeper that has one owner ends every sandbox then.
 func (c *Client) Close() error { return c.conn.Close() }
+
+// Done is closed when the connection is gone. If the keeper has one owner, all
+// that was launched is gone then too; else nothing is known of it.
+func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Launch starts a sandbox. spec is passed on to it as {spec}.
 func (c *Client) Launch(ctx context.Context, l Launch, spec *os.File) (*Running, error) {
+	r := c.watch(l.ID)
 	a, err := c.call(ctx, request{Op: "launch", Launch: &l}, spec)
-	if err != nil {
-		if ctx.Err() != nil { // it may be on its way up: nobody waits for it any more
-			c.abandon(ctx, l.ID)
-		}
+	if err == nil {
+		err = r.take(a)
+	} else if ctx.Err() == nil {
+		c.unwatch(l.ID, r)
 		return nil, err
 	}
-	if len(a.files) != 3+len(a.Gauge) {
-		closeAll(a.files)
+	if err != nil { // it may be on its way up: nobody waits for it any more
+		c.unwatch(l.ID, r)
 		c.abandon(ctx, l.ID)
-		return nil, errors.New("keeper: launch answer is not whole")
-	}
-	r := &Running{PID: a.PID, Control: a.files[0], Agent: a.files[1], Upper: a.files[2],
-		Parts: a.Parts, Gone: make(chan struct{})}
-	if len(a.Gauge) > 0 {
-		r.Gauge = jail.GaugeOf(a.V2, a.Gauge, a.files[3:])
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e, ok := c.early[l.ID]; ok {
-		delete(c.early, l.ID)
-		r.Exited = e
-		close(r.Gone)
-		return r, nil
-	}
-	select {
-	case <-c.done: // read has run its course and will not see r
-		r.Exited = lost(l.ID)
-		close(r.Gone)
-	default:
-		c.watched[l.ID] = r
+		return nil, err
 	}
 	return r, nil
+}
+
+// watch has the end of a sandbox noted from here on.
+func (c *Client) watch(id string) *Running {
+	r := &Running{Gone: make(chan struct{})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.done: // read has run its course and will not see r
+		if !c.lasts {
+			r.Exited = lost(id)
+			close(r.Gone)
+		}
+	default:
+		c.watched[id] = append(c.watched[id], r)
+	}
+	return r
+}
+
+func (c *Client) unwatch(id string, r *Running) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched[id] = slices.DeleteFunc(c.watched[id], func(x *Running) bool { return x == r })
+	if len(c.watched[id]) == 0 {
+		delete(c.watched, id)
+	}
+}
+
+// take fills r from the answer to launch or attach.
+func (r *Running) take(a answer) error {
+	first := 2
+	if a.Control {
+		first = 3
+	}
+	if len(a.files) != first+len(a.Gauge) {
+		closeAll(a.files)
+		return errors.New("keeper: its answer is not whole")
+	}
+	r.PID, r.Parts = a.PID, a.Parts
+	if r.Parts == nil {
+		r.Parts = map[string]float64{}
+	}
+	if a.Control {
+		r.Control = a.files[0]
+	}
+	r.Agent, r.Upper = a.files[first-2], a.files[first-1]
+	if len(a.Gauge) > 0 {
+		r.Gauge = jail.GaugeOf(a.V2, a.Gauge, a.files[first:])
+	}
+	return nil
 }
 
 // abandon stops a sandbox that nobody will use, also when ctx is over.
@@ -148,13 +199,29 @@ func (c *Client) call(ctx context.Context, q request, files ...*os.File) (answer
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-c.done:
-			err = ErrClosed
+			err = c.loss()
 		}
+	} else if errors.Is(err, net.ErrClosed) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		err = c.loss()
 	}
 	c.mu.Lock()
 	delete(c.waiting, q.Seq)
 	c.mu.Unlock()
+	select { // an answer that came after all is nobody's
+	case a := <-ch:
+		closeAll(a.files)
+	default:
+	}
 	return answer{}, err
+}
+
+func (c *Client) loss() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lasts {
+		return ErrCut
+	}
+	return ErrClosed
 }
 
 func (c *Client) read() {
@@ -167,7 +234,7 @@ func (c *Client) read() {
 		}
 		a.files = files
 		c.mu.Lock()
-		if e := a.Exited; e != nil {
+		if e := a.Exited; e != nil && a.Seq == 0 {
 			c.exited(*e)
 		} else if ch := c.waiting[a.Seq]; ch != nil {
 			delete(c.waiting, a.Seq)
@@ -180,7 +247,9 @@ func (c *Client) read() {
 	c.mu.Lock()
 	close(c.done)
 	for id := range c.watched {
-		c.exited(lost(id))
+		if !c.lasts {
+			c.exited(lost(id))
+		}
 	}
 	c.mu.Unlock()
 }
@@ -189,14 +258,9 @@ func lost(id string) Exited { return Exited{ID: id, Cause: CauseOwner, Code: -1}
 
 // exited is called with c.mu held.
 func (c *Client) exited(e Exited) {
-	r := c.watched[e.ID]
-	if r == nil {
-		if len(c.early) < 1024 {
-			c.early[e.ID] = e
-		}
-		return
+	for _, r := range c.watched[e.ID] {
+		r.Exited = e
+		close(r.Gone)
 	}
 	delete(c.watched, e.ID)
-	r.Exited = e
-	close(r.Gone)
 }

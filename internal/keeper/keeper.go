@@ -3,7 +3,6 @@ package keeper
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,68 +26,81 @@ type Config struct {
 	// Ceiling, if there is one, is the most that the engine may ask for: what
 	// parses hostile bytes cannot widen what the caller of berm wanted.
 	Ceiling *Ceiling
+
+	// What follows is for Serve.
+	DaemonUID int           // may connect too, beside root and the keeper's own uid; 0: nobody else
+	Linger    time.Duration // how long ModeLinger waits with nothing to do; 0: 10 s
 }
 
 // A Ceiling bounds the sandboxes of one keeper.
 type Ceiling struct {
-	Limits    jail.Limits   `json:"limits"` // of each; zero in a field: not bounded
-	Sandboxes int           `json:"sandboxes"`
-	Life      time.Duration `json:"life"` // of each, from its launch; 0: not bounded
+	Limits    jail.Limits   `json:"limits"`    // of each; zero in a field: not bounded
+	Sandboxes int           `json:"sandboxes"` // in all; under Serve: at one time
+	Life      time.Duration `json:"life"`      // of each, from its launch; 0: not bounded
 }
 
-// maxInFlight bounds the requests that are worked on at one time. The next one
-// is not read before.
-const maxInFlight = 64
-
-// A Keeper launches and ends sandboxes for one engine.
+// A Keeper launches and ends sandboxes for one engine at a time.
 type Keeper struct {
 	cfg      Config
+	mode     Mode
 	launcher *jail.Launcher
 	groups   *jail.Hierarchy
 	missing  map[string]error
 	exe      *os.File
-	state    *os.File // the state directory, to ask its file system
-	conn     *net.UnixConn
-
-	sendMu sync.Mutex // one message at a time on conn
+	state    *os.File      // the state directory, to ask its file system
+	stir     chan struct{} // something changed that Serve waits for
 
 	mu       sync.Mutex // guards what follows
+	link     *link      // the engine; nil: there is none now
 	running  map[string]*sandbox
+	past     []Exited // that no engine has noted yet, oldest first; not under Run
 	launched int
 	closing  bool
+	over     bool // a daemon ended all and was told so
+}
+
+// newKeeper readies all that launching needs. The caller closes the launcher.
+func newKeeper(cfg Config, mode Mode, controllers ...string) (*Keeper, error) {
+	k := &Keeper{cfg: cfg, mode: mode, running: map[string]*sandbox{}, stir: make(chan struct{}, 1)}
+	if err := jail.Room(); err != nil {
+		return nil, err
+	}
+	k.groups, k.missing = jail.FindHierarchy(controllers...)
+	exe, err := os.Open(cfg.Runtime)
+	if err != nil {
+		return nil, fmt.Errorf("runtime: %w", err)
+	}
+	k.exe = exe
+	if k.state, err = os.Open(cfg.StateDir); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	// The empty root is laid over the state directory, in a private namespace.
+	k.launcher, err = jail.NewLauncher(cfg.StateDir, k.groups, cfg.Rootless)
+	return k, err
+}
+
+// sweep cleans up what dead keepers left, beside the rest.
+func (k *Keeper) sweep() (done chan struct{}) {
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		if !k.cfg.NoSweep {
+			Sweep(k.runs(), false)
+		}
+	}()
+	return done
 }
 
 // Run serves one engine on engine until it or the owner goes away, then ends
 // every sandbox, cleans up and returns. owner carries nothing: its end is the
 // message. It also sweeps up what keepers that were killed have left.
 func Run(cfg Config, owner, engine *net.UnixConn) error {
-	k := &Keeper{cfg: cfg, conn: engine, running: map[string]*sandbox{}}
-	if err := jail.Room(); err != nil {
-		return err
-	}
-	k.groups, k.missing = jail.FindHierarchy()
-	exe, err := os.Open(cfg.Runtime)
-	if err != nil {
-		return fmt.Errorf("runtime: %w", err)
-	}
-	k.exe = exe
-	if k.state, err = os.Open(cfg.StateDir); err != nil {
-		return fmt.Errorf("state directory: %w", err)
-	}
-	// The empty root is laid over the state directory, in a private namespace.
-	k.launcher, err = jail.NewLauncher(cfg.StateDir, k.groups, cfg.Rootless)
+	k, err := newKeeper(cfg, ModeOwner)
 	if err != nil {
 		return err
 	}
 	defer k.launcher.Close()
-
-	swept := make(chan struct{})
-	go func() {
-		defer close(swept)
-		if !cfg.NoSweep {
-			Sweep(k.runs(), false)
-		}
-	}()
+	swept := k.sweep()
 	go func() {
 		var b [1]byte
 		for {
@@ -98,7 +110,8 @@ func Run(cfg Config, owner, engine *net.UnixConn) error {
 			}
 		}
 	}()
-	err = k.serve()
+	k.link = &link{conn: engine}
+	err = k.serve(k.link)
 	k.shutdown()
 	<-swept
 	os.Remove(k.runs())
@@ -106,57 +119,6 @@ func Run(cfg Config, owner, engine *net.UnixConn) error {
 }
 
 func (k *Keeper) runs() string { return filepath.Join(k.cfg.StateDir, "runs") }
-
-func (k *Keeper) serve() error {
-	buf := make([]byte, maxMessage)
-	slots := make(chan struct{}, maxInFlight)
-	for {
-		slots <- struct{}{}
-		var q request
-		files, err := receive(k.conn, buf, &q)
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
-				return nil
-			}
-			return fmt.Errorf("engine: %w", err)
-		}
-		// A launch is known before the next message is read, so that a stop
-		// that comes right behind it finds it.
-		var s *sandbox
-		if q.Op == "launch" && q.Launch != nil {
-			s, err = k.admit(*q.Launch)
-		}
-		go func() {
-			defer func() { <-slots }()
-			k.handle(q, s, err, files)
-		}()
-	}
-}
-
-func (k *Keeper) handle(q request, s *sandbox, err error, files []*os.File) {
-	defer closeAll(files)
-	var r reply
-	var out []*os.File
-	if err == nil {
-		r, out, err = k.do(q, s, files)
-	}
-	if err != nil {
-		var ref *Refusal
-		if !errors.As(err, &ref) {
-			ref = &Refusal{Code: "host.failure", Message: err.Error(), Hint: "berm doctor"}
-		}
-		r = reply{Err: ref}
-	}
-	r.Seq = q.Seq
-	if err := k.post(r, out...); err != nil && r.Err == nil {
-		// Nobody hears of what was done, so it must not stand.
-		if s != nil {
-			s.end(CauseStopped)
-		}
-		k.post(reply{Seq: q.Seq, Err: &Refusal{Code: "host.failure", Message: "answer: " + err.Error(), Hint: "berm doctor"}})
-	}
-	closeAll(out)
-}
 
 func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File, error) {
 	switch q.Op {
@@ -168,19 +130,10 @@ func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File,
 		if err != nil {
 			return reply{}, nil, err
 		}
-		r := reply{PID: s.pid, Parts: s.parts}
-		if s.gauge != nil {
-			names, files := s.gauge.Parts()
-			r.Gauge, r.V2 = names, s.group.V2
-			for _, f := range files { // the caller closes what it sends
-				d, err := dup(f)
-				if err != nil {
-					closeAll(out)
-					s.end(CauseStopped)
-					return reply{}, nil, err
-				}
-				out = append(out, d)
-			}
+		r := reply{PID: s.pid, Parts: s.parts, Control: true}
+		if out, err = s.addGauge(&r, out); err != nil {
+			s.end(CauseStopped)
+			return reply{}, nil, err
 		}
 		return r, out, nil
 	case "stop":
@@ -198,15 +151,29 @@ func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File,
 		return reply{}, nil, nil
 	case "facts":
 		return reply{Facts: k.facts(q.Probe)}, nil, nil
+	case "hello":
+		h, err := k.greet(q)
+		return reply{Hello: h}, nil, err
+	case "list":
+		held, more := k.list(q.ID)
+		return reply{Held: held, More: more}, nil, nil
+	case "ended":
+		past, more := k.ended(q.ID)
+		return reply{Past: past, More: more}, nil, nil
+	case "forget":
+		k.forget(q.ID)
+		return reply{}, nil, nil
+	case "attach":
+		return k.attach(q.ID)
+	case "control":
+		return k.control(q.ID)
+	case "pause", "resume":
+		return reply{}, nil, k.pauseOrResume(q.ID, q.Op == "pause")
+	case "shutdown":
+		k.end()
+		return reply{}, nil, nil
 	}
 	return reply{}, nil, fmt.Errorf("unknown request %q", q.Op)
-}
-
-// post sends to the engine. That it is gone is noticed by serve.
-func (k *Keeper) post(v reply, files ...*os.File) error {
-	k.sendMu.Lock()
-	defer k.sendMu.Unlock()
-	return send(k.conn, v, files...)
 }
 
 // facts says what this host can do. probe tries it out and looks for leaks.

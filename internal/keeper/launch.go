@@ -25,6 +25,7 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 			out = nil
 			if s.pid == 0 { // else wait does it
 				s.undo(k)
+				k.drop(s, nil)
 				close(s.gone)
 			}
 		}
@@ -57,9 +58,16 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 		uid = s.lease.UID
 	}
 
+	exe := k.exe
+	if q.Runtime != "" {
+		if exe, err = runtimeFile(k.cfg.StateDir, q.Runtime); err != nil {
+			return nil, err
+		}
+		scratch = append(scratch, exe)
+	}
 	f, err := k.files(q, given[0], uid)
 	scratch = append(scratch, f.close...)
-	out, s.upper = f.engine, f.upper
+	out, s.upper, s.agent = f.engine, f.upper, f.agent
 	if f.sync != nil {
 		defer f.sync.Close()
 	}
@@ -74,7 +82,7 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 	}
 	s.step("files")
 	proc, err := k.launcher.Start(jail.Child{
-		Exe: k.exe, Args: fill(q.Args, f.index), Files: f.child,
+		Exe: exe, Args: fill(q.Args, f.index), Files: f.child,
 		Env: []string{"RUNSC_START_TIME_NANOS=" + strconv.FormatInt(time.Now().UnixNano(), 10)},
 		UID: uid, Cgroup: s.group, NProc: q.NProc,
 	})
@@ -83,7 +91,7 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 	}
 	s.pid = proc.Pid
 	s.step("fork")
-	closeAll(f.close) // only the child has its ends now: a dead child is an end of file
+	closeAll(scratch) // only the child has its ends now: a dead child is an end of file
 	scratch = nil
 	s.born(proc)
 	go s.wait(k)
@@ -109,6 +117,9 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 		<-s.gone
 		return out, err
 	}
+	s.mu.Lock()
+	s.up = true
+	s.mu.Unlock()
 	return out, nil
 }
 
@@ -130,6 +141,12 @@ func (k *Keeper) admit(q Launch) (*sandbox, error) {
 	if len(q.Args) == 0 || len(q.Args) > 64 || q.Args[0] != "runsc-sandbox" {
 		return nil, errors.New("launch: the arguments are not those of a sandbox")
 	}
+	if q.Runtime != "" && !imageShape.MatchString(q.Runtime) {
+		return nil, fmt.Errorf("launch: %q is not the name of a runtime", q.Runtime)
+	}
+	if len(q.PauseCall)+len(q.ResumeCall) > 1024 {
+		return nil, errors.New("launch: calls of more than 1024 bytes")
+	}
 	if err := k.unenforceable(q.Limits); err != nil {
 		return nil, err
 	}
@@ -141,11 +158,17 @@ func (k *Keeper) admit(q Launch) (*sandbox, error) {
 	if k.closing || k.running[q.ID] != nil {
 		return nil, fmt.Errorf("launch: %s: already running, or the keeper is ending", q.ID)
 	}
-	if c := k.cfg.Ceiling; c != nil && k.launched >= c.Sandboxes {
+	if c := k.cfg.Ceiling; c != nil && !k.mode.lasts() && k.launched >= c.Sandboxes {
 		return nil, fmt.Errorf("launch: %d sandboxes were asked for, and no more", c.Sandboxes)
 	}
+	if most := k.most(); k.mode.lasts() && len(k.running) >= most {
+		return nil, fmt.Errorf("launch: %d sandboxes run already, and no more can", most)
+	}
 	s := &sandbox{id: q.ID, last: q.DeadlineMS, gone: make(chan struct{}), unOOM: func() {},
-		lap: time.Now(), parts: map[string]float64{}}
+		lap: time.Now(), started: time.Now(), ask: q, parts: map[string]float64{}}
+	if q.Extend {
+		s.last = 0
+	}
 	k.running[q.ID] = s
 	k.launched++
 	return s, nil
@@ -166,6 +189,10 @@ func (c *Ceiling) admits(q Launch, now time.Time) error {
 		return fmt.Errorf("launch: tasks %d are over the ceiling %d", l.Tasks, c.Limits.Tasks)
 	case over(l.CPUs, c.Limits.CPUs):
 		return fmt.Errorf("launch: cpus %g are over the ceiling %g", l.CPUs, c.Limits.CPUs)
+	case q.Runtime != "":
+		return errors.New("launch: another program than the keeper's own")
+	case c.Life > 0 && q.Extend:
+		return errors.New("launch: a deadline that can move is over the ceiling")
 	case c.Life > 0 && (q.DeadlineMS <= 0 || time.UnixMilli(q.DeadlineMS).After(now.Add(c.Life))):
 		return fmt.Errorf("launch: the deadline is past the ceiling %v", c.Life)
 	}
@@ -179,6 +206,7 @@ type launchFiles struct {
 	close  []*os.File // ours to close once the child is forked
 	engine []*os.File // agent, upper
 	upper  *os.File
+	agent  *os.File // the host's end once more, to keep; nil under Run
 	sync   *os.File
 }
 
@@ -222,6 +250,11 @@ func (k *Keeper) files(q Launch, spec *os.File, uid int) (f launchFiles, err err
 	give("agent", guest)
 	give("agent2", guest)
 	f.engine = append(f.engine, host)
+	if k.mode.lasts() {
+		if f.agent, err = dup(host); err != nil {
+			return f, err
+		}
+	}
 	if uid > 0 {
 		if err := guest.Chown(uid, uid); err != nil {
 			return f, err
@@ -246,6 +279,41 @@ func (k *Keeper) files(q Launch, spec *os.File, uid int) (f launchFiles, err err
 		return f, err
 	}
 	f.engine = append(f.engine, seen)
+	return f, nil
+}
+
+// runtimeFile opens the program of another build of berm. It is believed like
+// all of the state directory: by who owns it, and that nobody else may write.
+func runtimeFile(state, name string) (*os.File, error) {
+	path := filepath.Join(state, "runtimes", name, "sandbox")
+	refuse := func(why any) error {
+		return &Refusal{Code: "host.failure", Message: fmt.Sprintf("runtime %s: %v", name, why), Hint: "berm doctor"}
+	}
+	dir, err := os.OpenFile(filepath.Dir(path), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	defer dir.Close()
+	fd, err := unix.Openat(int(dir.Fd()), "sandbox", unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	for _, x := range []*os.File{dir, f} {
+		var st unix.Stat_t
+		why := ""
+		if err := unix.Fstat(int(x.Fd()), &st); err != nil {
+			why = err.Error()
+		} else if st.Uid != 0 && int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+			why = "somebody else could have changed it"
+		} else if x == f && st.Mode&unix.S_IFMT != unix.S_IFREG {
+			why = "not a file"
+		}
+		if why != "" {
+			f.Close()
+			return nil, refuse(why)
+		}
+	}
 	return f, nil
 }
 

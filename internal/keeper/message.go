@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,26 @@ type Launch struct {
 	Limits     jail.Limits `json:"limits"`
 	NProc      uint64      `json:"nproc,omitempty"`       // see jail.Child
 	DeadlineMS int64       `json:"deadline_ms,omitempty"` // Unix milliseconds; 0: none
+	// Extend allows that the deadline is moved later than it was launched with.
+	Extend bool `json:"extend,omitempty"`
+	// Runtime names the program to run, below runtimes/; "" is the keeper's own.
+	// So a daemon of another build than the keeper runs the program it came with.
+	Runtime string `json:"runtime,omitempty"`
+	// PauseCall and ResumeCall are what to write to its control socket to have
+	// it stop and go on by itself, where this host cannot freeze it. The keeper
+	// waits for an answer and does not read it.
+	PauseCall  string `json:"pause_call,omitempty"`
+	ResumeCall string `json:"resume_call,omitempty"`
+}
+
+// Held is a sandbox that runs.
+type Held struct {
+	ID         string    `json:"id"`
+	PID        int       `json:"pid"`
+	Started    time.Time `json:"started"`
+	DeadlineMS int64     `json:"deadline_ms,omitempty"` // 0: none
+	Paused     bool      `json:"paused,omitempty"`
+	Runtime    string    `json:"runtime,omitempty"`
 }
 
 // Exited says how a sandbox ended. It is sent when nothing of it is left.
@@ -74,24 +95,33 @@ func (r *Refusal) Error() string { return r.Message }
 
 type request struct {
 	Seq    uint64  `json:"seq"`
-	Op     string  `json:"op"` // launch, stop, deadline, facts
+	Op     string  `json:"op"` // see Keeper.do
 	Launch *Launch `json:"launch,omitempty"`
-	ID     string  `json:"id,omitempty"`
+	ID     string  `json:"id,omitempty"` // list, ended: what comes behind it
 
 	DeadlineMS int64 `json:"deadline_ms,omitempty"` // deadline
 	Probe      bool  `json:"probe,omitempty"`       // facts: try things out
+	Version    int   `json:"version,omitempty"`     // hello: the newest protocol spoken
+	Oldest     int   `json:"oldest,omitempty"`      // hello: the oldest
 }
 
-// A reply to launch carries control, agent, upper and the files of the gauge.
+// A reply to launch and attach carries control (if Control says so), agent,
+// upper and the files of the gauge; one to control carries that.
 type reply struct {
-	Seq    uint64             `json:"seq,omitempty"` // 0: an event
-	Err    *Refusal           `json:"err,omitempty"`
-	PID    int                `json:"pid,omitempty"`
-	Gauge  []string           `json:"gauge,omitempty"` // names of the files of the gauge
-	V2     bool               `json:"v2,omitempty"`
-	Facts  *Facts             `json:"facts,omitempty"`
-	Exited *Exited            `json:"exited,omitempty"`
-	Parts  map[string]float64 `json:"parts,omitempty"` // milliseconds of each step of a launch
+	Seq     uint64             `json:"seq,omitempty"` // 0: an event
+	Err     *Refusal           `json:"err,omitempty"`
+	PID     int                `json:"pid,omitempty"`
+	Control bool               `json:"control,omitempty"`
+	Gauge   []string           `json:"gauge,omitempty"` // names of the files of the gauge
+	V2      bool               `json:"v2,omitempty"`
+	Facts   *Facts             `json:"facts,omitempty"`
+	Exited  *Exited            `json:"exited,omitempty"` // an event, or the answer to attach
+	Parts   map[string]float64 `json:"parts,omitempty"`  // milliseconds of each step of a launch
+	Hello   *Hello             `json:"hello,omitempty"`
+	Held    []Held             `json:"held,omitempty"`
+	Past    []Exited           `json:"past,omitempty"`
+	More    bool               `json:"more,omitempty"` // of Held or Past
+	Gone    bool               `json:"gone,omitempty"` // no such sandbox
 }
 
 const (

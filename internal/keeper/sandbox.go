@@ -20,16 +20,29 @@ type sandbox struct {
 	lease *jail.Lease
 	claim *claim
 	upper *os.File
+	agent *os.File // our own end of its stream, for the next engine; nil under Run
 	unOOM func()
 
-	once sync.Once
-	last int64 // the latest deadline there can be, Unix milliseconds; 0: any
+	once    sync.Once
+	last    int64 // the latest deadline there can be, Unix milliseconds; 0: any
+	started time.Time
+	ask     Launch // what it was launched with
 
-	mu    sync.Mutex // guards timer, proc and cause
-	timer *time.Timer
-	proc  *os.Process
-	cause string
-	gone  chan struct{} // closed when nothing is left
+	hold     sync.Mutex // guards the descriptors above against being released
+	released bool
+
+	pausing sync.Mutex // one pause or resume at a time; guards asked and stopped
+	asked   bool       // it was paused by its own control server
+	stopped []int      // processes that were stopped by signals
+
+	mu       sync.Mutex // guards what follows
+	timer    *time.Timer
+	deadline int64
+	proc     *os.Process
+	cause    string
+	up       bool // the launch is complete
+	paused   bool
+	gone     chan struct{} // closed when nothing is left
 
 	lap   time.Time
 	parts map[string]float64 // milliseconds of each step of the launch
@@ -56,6 +69,9 @@ func (s *sandbox) end(cause string) {
 	if s.proc != nil {
 		s.proc.Signal(syscall.SIGKILL)
 	}
+	if s.paused { // what is frozen dies when it goes on
+		s.group.Thaw()
+	}
 }
 
 // setDeadline has the child ended at a time, Unix milliseconds, or at the last
@@ -70,6 +86,7 @@ func (s *sandbox) setDeadline(ms int64) {
 		s.timer.Stop()
 		s.timer = nil
 	}
+	s.deadline = max(ms, 0)
 	if ms > 0 {
 		s.timer = time.AfterFunc(time.Until(time.UnixMilli(ms)), func() { s.end(CauseDeadline) })
 	}
@@ -120,9 +137,13 @@ func (s *sandbox) wait(k *Keeper) {
 	}
 	if err := s.undo(k); err != nil {
 		e.Unkept = err.Error()
+		e.Unkept = e.Unkept[:min(len(e.Unkept), 300)]
 	}
+	l := k.drop(s, &e)
 	close(s.gone)
-	k.post(reply{Exited: &e})
+	if l != nil {
+		l.post(reply{Exited: &e})
+	}
 }
 
 // undo releases what the sandbox holds, the record last. It is called once
@@ -132,12 +153,13 @@ func (s *sandbox) undo(k *Keeper) (err error) {
 		s.stopTimer()
 		s.unOOM()
 		k.launcher.Unlisten(s.id)
-		if s.upper != nil {
-			s.upper.Close()
-		}
+		s.hold.Lock()
+		s.released = true
+		closeAll([]*os.File{s.upper, s.agent})
 		if s.gauge != nil {
 			s.gauge.Close()
 		}
+		s.hold.Unlock()
 		if s.group != nil {
 			err = s.group.Remove(2 * time.Second)
 		}
@@ -145,11 +167,22 @@ func (s *sandbox) undo(k *Keeper) (err error) {
 		if s.claim != nil && err == nil {
 			s.claim.release()
 		}
-		k.mu.Lock()
-		delete(k.running, s.id)
-		k.mu.Unlock()
 	})
 	return err
+}
+
+// drop forgets a sandbox that is gone, and keeps how it ended for an engine
+// that may not be there to hear it. It returns the one that is.
+func (k *Keeper) drop(s *sandbox, e *Exited) *link {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.running, s.id)
+	if e != nil && k.mode.lasts() {
+		k.past = append(k.past, *e)
+		k.past = k.past[max(0, len(k.past)-maxPast):]
+	}
+	k.stirred()
+	return k.link
 }
 
 // Allocated is how many bytes of the disk f takes.
