@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -74,16 +76,66 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// nothing reads the body of a request that has no parameters: none at all, or
+// an empty object.
+func nothing(w http.ResponseWriter, r *http.Request) error {
+	b, err := body(w, r, 4<<10)
+	if err != nil || len(bytes.TrimSpace(b)) == 0 {
+		return err
+	}
+	return decodeBytes(b, &struct{}{})
+}
+
 // query returns one parameter, and refuses those that the route does not know.
 func query(r *http.Request, name string, more ...string) (string, error) {
-	q := r.URL.Query()
+	q, err := params(r, append(more, name), nil)
+	return q.Get(name), err
+}
+
+// params returns the parameters of a request: those that may be there once and
+// those that may be repeated, where "tag.*" is every name that starts so. Any
+// other is refused.
+func params(r *http.Request, single, repeated []string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, &api.Error{Code: api.CodeBadRequest, Message: "the part of the address after ? is not well formed"}
+	}
 	for k, v := range q {
-		if k != name && !slices.Contains(more, k) {
-			return "", &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("parameter %.40q is not known", k)}
+		if slices.ContainsFunc(repeated, func(n string) bool {
+			prefix, open := strings.CutSuffix(n, "*")
+			return k == n || open && len(k) > len(prefix) && strings.HasPrefix(k, prefix)
+		}) {
+			continue
+		}
+		if !slices.Contains(single, k) {
+			return nil, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("parameter %q is not known", clip(k))}
 		}
 		if len(v) > 1 {
-			return "", &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("parameter %.40q is there twice", k)}
+			return nil, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("parameter %q is there twice", clip(k))}
 		}
 	}
-	return q.Get(name), nil
+	return q, nil
+}
+
+// truth is a switch: 1 or true, 0 or false.
+func truth(q url.Values, name string) (bool, error) {
+	switch q.Get(name) {
+	case "1", "true":
+		return true, nil
+	case "", "0", "false":
+		return false, nil
+	}
+	return false, &api.Error{Code: api.CodeBadRequest, Message: name + ": 1 or 0 is expected"}
+}
+
+// number is a whole number within bounds; def if it is absent.
+func number(q url.Values, name string, def, least, most uint64) (uint64, error) {
+	if !q.Has(name) {
+		return def, nil
+	}
+	n, err := strconv.ParseUint(q.Get(name), 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("%s: a number from %d to %d is expected", name, least, most)}
+	}
+	return n, nil
 }

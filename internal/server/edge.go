@@ -46,6 +46,7 @@ func (s *server) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 func (s *server) serve(a *answer, r *http.Request, c *call) error {
 	if s.opt.Auth != nil {
 		if err := s.ours(r); err != nil {
+			s.deny(r, c, err)
 			return err
 		}
 	}
@@ -72,7 +73,7 @@ func (s *server) serve(a *answer, r *http.Request, c *call) error {
 	ctx := context.WithValue(r.Context(), callKey{}, c)
 	if s.opt.Auth != nil && m.route.Role != "" {
 		if api.Rank(c.who.Role) < api.Rank(m.route.Role) {
-			return s.forbid(c)
+			return s.forbid(r, c)
 		}
 		done, err := s.enter(c)
 		if err != nil {
@@ -82,7 +83,7 @@ func (s *server) serve(a *answer, r *http.Request, c *call) error {
 		ctx = sandbox.As(ctx, caller(c.who))
 	}
 	r = r.WithContext(ctx)
-	if m.handle != nil && m.route.Missing == "" {
+	if m.route.Missing == "" {
 		return m.handle(a, r)
 	}
 	if id := r.PathValue("id"); id != "" {
@@ -91,11 +92,7 @@ func (s *server) serve(a *answer, r *http.Request, c *call) error {
 			return err
 		}
 	}
-	part := m.route.Missing
-	if part == "" {
-		part = "this route"
-	}
-	return &api.Error{Code: api.CodeUnavailable, Message: "not available in this version of Berm: " + part + " (" + m.route.Name + ")", Hint: "GET /v1/routes says what is"}
+	return &api.Error{Code: api.CodeUnavailable, Message: "not available here: " + m.route.Missing + " (" + m.route.Name + ")", Hint: "GET /v1/routes says what is"}
 }
 
 // requestID is the client's own word for its request, or a new one.
@@ -164,6 +161,7 @@ func (s *server) account(c *call, r *http.Request, a *answer, took time.Duration
 	if name == "" {
 		name = "none"
 	}
+	s.meter.request(name, a.status, took, a.written)
 	s.opt.Log.Info("request", "request_id", c.id, "route", name, "method", r.Method, "status", a.status,
 		"bytes", a.written, "duration_ms", float64(took.Microseconds())/1000, "actor", c.who.TokenID, "tenant", c.who.Tenant)
 }

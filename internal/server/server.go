@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -58,6 +59,7 @@ type Options struct {
 	Hosts     []string
 	Version   api.Version
 	Templates func() []api.Template // nil: no routes for templates
+	Meter     *Meter                // what GET /metrics shows; nil: one of its own
 
 	// WriteTimeout ends an answer whose client takes nothing for this long; 0: 1 minute.
 	WriteTimeout time.Duration
@@ -69,6 +71,13 @@ type Options struct {
 	LastWord time.Duration
 	// Heartbeat is how often a stream without news shows that it lives; 0: 8 s.
 	Heartbeat time.Duration
+	// Stopping is over when the daemon is about to stop: streams without an end
+	// get one. nil: never.
+	Stopping context.Context
+	// BadTokens is how many requests without a valid token one address may make
+	// in a minute before the answer is 429; 0: 120. One that shows a good token
+	// is never held back by others.
+	BadTokens int
 	// Concurrent is how many requests one token may have open; 0: 256.
 	Concurrent int
 }
@@ -77,8 +86,17 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Meter == nil {
+		o.Meter = NewMeter()
+	}
+	if o.Stopping == nil {
+		o.Stopping = context.Background()
+	}
 	if o.Concurrent <= 0 {
 		o.Concurrent = 256
+	}
+	if o.BadTokens <= 0 {
+		o.BadTokens = 120
 	}
 	for _, d := range []struct {
 		v   *time.Duration
@@ -102,15 +120,29 @@ type server struct {
 	e      *sandbox.Engine
 	opt    Options
 	router *router
+	table  []api.Route // as served: what is missing is named
+	meter  *Meter
+
+	failures throttle        // requests without a valid token, by address
+	once     once            // creates with a key
+	stopping context.Context // see Options
+
+	mu   sync.Mutex
+	open map[string]int // requests by token
 }
 
 // New returns the handler for an engine. What a request costs before it is
 // understood is the http.Server's to bound: see Harden.
 func New(e *sandbox.Engine, opt Options) http.Handler {
-	s := &server{e: e, opt: opt.withDefaults()}
+	opt = opt.withDefaults()
+	s := &server{
+		e: e, opt: opt, open: map[string]int{}, stopping: opt.Stopping, meter: opt.Meter,
+		once:     once{now: time.Now, done: map[string]*attempt{}},
+		failures: throttle{burst: float64(opt.BadTokens), perSecond: float64(opt.BadTokens) / 60, most: 1024, now: time.Now, keys: map[string]*allowance{}},
+	}
 	handlers := map[string]handler{}
 	for _, part := range []map[string]handler{
-		s.hostRoutes(), s.sandboxRoutes(),
+		s.hostRoutes(), s.sandboxRoutes(), s.tokenRoutes(),
 		s.execRoutes(), s.fsRoutes(), s.proxyRoutes(), s.logsRoutes(),
 	} {
 		for name, h := range part {
@@ -120,7 +152,13 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 			handlers[name] = h
 		}
 	}
-	s.router = newRouter(api.Routes, handlers)
+	for _, r := range api.Routes {
+		if r.Missing == "" && handlers[r.Name] == nil {
+			r.Missing = "this route"
+		}
+		s.table = append(s.table, r)
+	}
+	s.router = newRouter(s.table, handlers)
 	return s
 }
 
