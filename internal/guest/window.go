@@ -63,3 +63,10 @@ func (w *Window) Use(n int) (take int, wait <-chan struct{}, closed bool) {
 	w.credit -= take + FrameCost
 	return take, nil, false
 }
+
+// Charge takes n bytes, whether or not there is room.
+func (w *Window) Charge(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.credit -= n
+}

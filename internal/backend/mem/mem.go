@@ -80,6 +80,7 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 		b: b, id: s.ID, dir: dir, host: &host{Host: agent.NewLocal(dir)},
 		life: life, kill: kill, free: make(chan struct{}, 1), gone: make(chan struct{}), began: time.Now(),
 	}
+	i.agent = agent.New(i.host)
 	i.free <- struct{}{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,6 +127,7 @@ type instance struct {
 	id    string
 	dir   string
 	host  *host
+	agent *agent.Agent    // outlives each stream, as in a machine
 	life  context.Context // ends with the instance
 	kill  context.CancelFunc
 	last  time.Time     // Spec.Deadline
@@ -163,7 +165,7 @@ func (i *instance) Agent(ctx context.Context) (net.Conn, error) {
 	i.guest = theirs
 	i.serve.Go(func() {
 		defer theirs.Close()
-		agent.Serve(i.life, theirs, i.host)
+		i.agent.Serve(i.life, theirs)
 	})
 	return &stream{Conn: ours, release: sync.OnceFunc(func() { i.free <- struct{}{} })}, nil
 }
@@ -281,7 +283,7 @@ func (h *host) end() {
 	defer h.mu.Unlock()
 	h.ended = true
 	for _, id := range h.started {
-		h.Kill(context.Background(), id)
+		h.Kill(context.Background(), id, guest.EndedKilled)
 	}
 }
 

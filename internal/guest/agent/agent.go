@@ -24,15 +24,17 @@ type Host interface {
 	// Start runs a process. An error that is a syscall.Errno, or wraps one,
 	// means that nothing was executed.
 	Start(s guest.Start) (Proc, error)
-	// Kill ends everything that the named Start began. It returns when nothing
-	// of it is left, or says how many resisted.
-	Kill(ctx context.Context, id string) guest.KillReply
+	// Kill ends everything that the named Start began, for the reason given (an
+	// Exit's EndedBy). It returns when nothing of it is left, or says how many
+	// resisted.
+	Kill(ctx context.Context, id, why string) guest.KillReply
 	Usage() guest.Usage
 	Control(id guest.Identity) error
 }
 
 // A Proc is one process that was started.
 type Proc interface {
+	PID() int
 	Stdin() io.WriteCloser // nil if it has none
 	// Output is one of the two outputs, nil if there is none. It ends soon
 	// after the process has, even if a descendant still holds it open.
@@ -56,56 +58,24 @@ func (r refusal) Unwrap() error { return r.errno }
 
 // A server speaks to whoever is attached. Only the newest session may write.
 type server struct {
-	host Host
+	*Agent
 	rw   io.ReadWriteCloser
 	wmu  sync.Mutex
 	cur  *session       // under wmu
 	work sync.WaitGroup // calls but for those that wait for a process
-
-	mu       sync.Mutex
-	starting map[string]chan struct{} // by ID; closed when Start has returned
 }
 
-// beginStart notes a start in the order of the wire, so that a kill sent after
-// it cannot overtake it. The caller closes what it returns.
-func (srv *server) beginStart(id string) chan struct{} {
-	srv.mu.Lock()
-	defer srv.mu.Unlock()
-	ch := make(chan struct{})
-	srv.starting[id] = ch
-	return ch
-}
-
-func (srv *server) endStart(id string, ch chan struct{}) {
-	close(ch)
-	srv.mu.Lock()
-	defer srv.mu.Unlock()
-	if srv.starting[id] == ch {
-		delete(srv.starting, id)
-	}
-}
-
-// kill ends what id began, or is about to.
-func (srv *server) kill(ctx context.Context, id string) guest.KillReply {
-	srv.mu.Lock()
-	ch := srv.starting[id]
-	srv.mu.Unlock()
-	if ch != nil {
-		select {
-		case <-ch:
-		case <-ctx.Done():
-			return guest.KillReply{Left: 1}
-		}
-	}
-	return srv.host.Kill(ctx, id)
+// Serve is New(h).Serve(ctx, rw).
+func Serve(ctx context.Context, rw io.ReadWriteCloser, h Host) error {
+	return New(h).Serve(ctx, rw)
 }
 
 // Serve answers the host at the other end of rw until the stream ends or ctx
 // does, and what was begun is given up. What processes are running then is left
-// to h. Garbage on the stream is
-// skipped up to the next attachment.
-func Serve(ctx context.Context, rw io.ReadWriteCloser, h Host) error {
-	srv := &server{host: h, rw: rw, starting: make(map[string]chan struct{})}
+// to the machine, and to the next Serve. Garbage on the stream is skipped up to
+// the next attachment.
+func (a *Agent) Serve(ctx context.Context, rw io.ReadWriteCloser) error {
+	srv := &server{Agent: a, rw: rw}
 	defer context.AfterFunc(ctx, func() { rw.Close() })()
 	fr := guest.NewFrameReader(rw)
 	var s *session
@@ -247,10 +217,9 @@ func (s *session) open(c *call, f guest.Frame) {
 		c.reply(guest.Reply{Errno: int(syscall.EBADMSG), Text: "malformed request"})
 		return
 	}
-	pending := s.srv.beginStart(st.ID)
+	j := s.srv.begin(st)
 	go func() {
 		defer c.stop()
-		e := c.start(st, pending)
-		c.reply(guest.Reply{Body: e.Append(nil)})
+		c.reply(c.start(st, j))
 	}()
 }

@@ -43,13 +43,24 @@ func (c *call) run(o guest.Open) {
 func (c *call) do(o guest.Open) ([]byte, error) {
 	var f guest.FileRequest
 	switch o.Method {
-	case guest.MethodKill:
-		var k guest.ProcessRequest
-		if !k.Decode(o.Body) {
+	case guest.MethodKill, guest.MethodAttach, guest.MethodWait, guest.MethodTell, guest.MethodStdin:
+		var r guest.ProcessRequest
+		if !r.Decode(o.Body) {
 			return nil, syscall.EBADMSG
 		}
-		r := c.s.srv.kill(c.ctx, k.ID)
-		return r.Append(nil), nil
+		return c.doProcess(o.Method, r)
+	case guest.MethodProcs:
+		return nil, c.processes()
+	case guest.MethodDial:
+		var r guest.DialRequest
+		if !r.Decode(o.Body) {
+			return nil, syscall.EBADMSG
+		}
+		return nil, c.dial(r.Port)
+	case guest.MethodPorts:
+		ports, err := listening()
+		r := guest.PortsReply{Ports: ports}
+		return r.Append(nil), err
 	case guest.MethodUsage:
 		u := c.s.srv.host.Usage()
 		return u.Append(nil), nil
@@ -75,6 +86,8 @@ func (c *call) do(o guest.Open) ([]byte, error) {
 		return nil, files.list(c.ctx, f, &entryWriter{c: c})
 	case guest.MethodGlob:
 		return nil, files.glob(c.ctx, f, &entryWriter{c: c})
+	case guest.MethodWatch:
+		return nil, files.watch(c, f)
 	case guest.MethodRead:
 		return nil, files.read(c, f)
 	case guest.MethodWrite:
@@ -148,6 +161,13 @@ func failure(err error) guest.Reply {
 		r.Text = "failed"
 	}
 	return r
+}
+
+// begun tells the host that a long call has begun, by a piece of nothing: the
+// first thing that is charged to the window.
+func (c *call) begun() error {
+	c.out.Charge(guest.FrameCost)
+	return c.send(guest.KindData, make([]byte, guest.HeaderSize))
 }
 
 // put sends the n bytes after the header room of buf as data, as the host takes

@@ -14,14 +14,14 @@ import (
 const killTime = 5 * time.Second
 
 // Kill ends everything of one exec.
-func (l *Linux) Kill(ctx context.Context, id string) guest.KillReply {
+func (l *Linux) Kill(ctx context.Context, id, why string) guest.KillReply {
 	l.mu.Lock()
 	ex := l.execs[id]
 	l.mu.Unlock()
 	if ex == nil {
 		return guest.KillReply{}
 	}
-	return l.slay(ctx, ex, guest.EndedKilled)
+	return l.slay(ctx, ex, why)
 }
 
 // slay ends everything of ex, for the reason given, and waits until it is gone.

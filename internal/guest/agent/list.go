@@ -18,8 +18,7 @@ type entryWriter struct {
 	n   int
 }
 
-func (w *entryWriter) add(fi guest.FileInfo) error {
-	b := fi.Append(nil)
+func (w *entryWriter) add(b []byte) error {
 	p := append(guest.AppendCredit(nil, len(b)), b...) // a credit is a varint, as a length is
 	if w.buf == nil {
 		w.buf = chunks.Get().(*[]byte)
@@ -72,7 +71,7 @@ func (w *walker) add(full, p string) error {
 		return errLimit
 	}
 	w.left--
-	return w.w.add(fi)
+	return w.w.add(fi.Append(nil))
 }
 
 func (w *walker) finish(err error) error {

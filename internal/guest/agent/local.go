@@ -23,6 +23,7 @@ type Local struct {
 	procs map[string]*localProc
 	env   []string
 	name  string
+	last  int // PID
 }
 
 // NewLocal returns a Host whose files are below dir.
@@ -57,6 +58,8 @@ func (l *Local) Start(s guest.Start) (Proc, error) {
 		return nil, syscall.EEXIST
 	}
 	l.procs[s.ID] = p
+	l.last++
+	p.pid = 1 + l.last
 	p.s.Env = append(append([]string(nil), l.env...), s.Env...)
 	for i := range p.outR {
 		p.outR[i], p.outW[i] = io.Pipe()
@@ -83,14 +86,14 @@ func (l *Local) lookup(name string) (builtin, error) {
 }
 
 // Kill ends one builtin.
-func (l *Local) Kill(ctx context.Context, id string) guest.KillReply {
+func (l *Local) Kill(ctx context.Context, id, why string) guest.KillReply {
 	l.mu.Lock()
 	p := l.procs[id]
 	l.mu.Unlock()
 	if p == nil {
 		return guest.KillReply{}
 	}
-	p.end(guest.Exit{Signal: 9, EndedBy: guest.EndedKilled})
+	p.end(guest.Exit{Signal: 9, EndedBy: why})
 	<-p.over
 	return guest.KillReply{Killed: 1}
 }
@@ -118,6 +121,7 @@ func (l *Local) Control(id guest.Identity) error {
 type localProc struct {
 	l      *Local
 	s      guest.Start
+	pid    int // of its own making
 	ctx    context.Context
 	cancel context.CancelFunc
 	inR    *io.PipeReader
@@ -163,6 +167,9 @@ func (p *localProc) end(e guest.Exit) {
 	p.outW[0].Close()
 	p.outW[1].Close()
 }
+
+// PID is a number of this Local's own.
+func (p *localProc) PID() int { return p.pid }
 
 func (p *localProc) Stdin() io.WriteCloser {
 	if !p.s.Stdin && !p.s.TTY {

@@ -25,6 +25,8 @@ type output struct {
 	fd   int
 	last atomic.Bool // the grace is over
 	left int         // of what may be in it then
+	tty  bool
+	eof  bool        // every writer is gone; the reader's own
 	echo atomic.Bool // a key that sends a signal was typed, and is about to be echoed
 }
 
@@ -49,7 +51,7 @@ func (o *output) Read(p []byte) (int, error) {
 		n, err := o.f.Read(p)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			if n == 0 && err != nil {
-				err = io.EOF // a terminal without users says EIO
+				err, o.eof = io.EOF, true // a terminal without users says EIO
 			}
 			if o.echo.Load() {
 				n = o.tidy(p, n)
@@ -89,4 +91,21 @@ func (o *output) tidy(p []byte, n int) int {
 	return n
 }
 
-func (o *output) Close() error { return o.f.Close() }
+// Close leaves the output. If a descendant still holds the other end it must not
+// die of its next line, so somebody reads on.
+func (o *output) Close() error {
+	if o.eof || o.tty || !o.last.Load() || o.f.SetReadDeadline(time.Time{}) != nil {
+		return o.f.Close()
+	}
+	go func() {
+		defer o.f.Close()
+		for {
+			// Little at a time: who floods what nobody hears waits for it.
+			var b [4 << 10]byte
+			if _, err := o.f.Read(b[:]); err != nil {
+				return
+			}
+		}
+	}()
+	return nil
+}

@@ -206,6 +206,7 @@ func (p *process) wireTTY() ([]uintptr, error) {
 		return nil, err
 	}
 	p.pts, p.out[0] = n, newOutput(m)
+	p.out[0].tty = true
 	if p.s.Rows|p.s.Cols != 0 {
 		setWinsize(m, p.s.Rows, p.s.Cols)
 	}
@@ -227,6 +228,9 @@ func (p *process) closeAll() {
 		}
 	}
 }
+
+// PID is the process's number.
+func (p *process) PID() int { return p.pid }
 
 // Stdin is the pipe, or the terminal's keyboard.
 func (p *process) Stdin() io.WriteCloser {
