@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+
+import httpx
+
+from .. import _aio as io
+from .. import _wire as wire
+from .. import errors
+from ..config import resolve
+from ..models import Event, ExecInfo, ExecResult, Lifecycle, Limits, LogLine, Metrics, Port, SandboxInfo, take
+from .files import AsyncFilesystem
+from .process import AsyncExecStream, AsyncProcess
+
+if TYPE_CHECKING:
+    from .client import AsyncClient
+
+
+class AsyncSandbox:
+    """One disposable environment.
+
+    Made by :meth:`create`, it is a context manager that ends it, unless it is
+    ``persistent``: that one lives until :meth:`kill` or its ttl.
+    """
+
+    def __init__(self, client: "AsyncClient", info: SandboxInfo, *, owns_client: bool = False) -> None:
+        self.client = client
+        self.info = info
+        self.filesystem = AsyncFilesystem(self)
+        self.files = self.filesystem
+        self.commands = AsyncCommands(self)
+        self._owns_client = owns_client
+
+    @classmethod
+    async def create(
+        cls,
+        template: Optional[str] = None,
+        *,
+        ttl_seconds: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        tags: Optional[Mapping[str, str]] = None,
+        session: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        limits: Union[Limits, Mapping[str, Any], None] = None,
+        isolation: Optional[str] = None,
+        min_isolation: Optional[str] = None,
+        timeout_seconds: Optional[float] = None,
+        idle_timeout_seconds: Optional[float] = None,
+        persistent: bool = False,
+        egress: Optional[Sequence[Mapping[str, Any]]] = None,
+        client: Optional["AsyncClient"] = None,
+    ) -> "AsyncSandbox":
+        """Makes a sandbox. What is not said is the daemon's default, and that
+        is closed: no network, no environment, no files but the template's.
+
+        :param ttl_seconds: hard wall clock from creation; it ends everything.
+        :param idle_timeout_seconds: ends it when nothing was asked for so long
+            and no command runs. ``persistent`` switches this off, and no cap.
+        :param timeout_seconds: of each command that names none itself.
+        :param metadata: the same map as ``tags``; ``run_id`` and ``session``
+            in it are what the audit log is searched by.
+        :param min_isolation: the weakest boundary that will do, ``"gvisor"``
+            or ``"microvm"``; a daemon that cannot keep it refuses.
+        :param egress: the only hosts it may reach; without it there is no link.
+        """
+        made, owns = await _client(client)
+        try:
+            sandbox = await made.create(
+                template, ttl_seconds=ttl_seconds, metadata=metadata, tags=tags, session=session, env=env,
+                limits=limits, isolation=isolation, min_isolation=min_isolation, timeout_seconds=timeout_seconds,
+                idle_timeout_seconds=idle_timeout_seconds, persistent=persistent, egress=egress)
+        except BaseException:
+            if owns:
+                await made.close()
+            raise
+        sandbox._owns_client = owns
+        return sandbox
+
+    @classmethod
+    async def connect(cls, sandbox_id: str, *, client: Optional["AsyncClient"] = None) -> "AsyncSandbox":
+        """A sandbox that exists. Leaving its context ends it too."""
+        made, owns = await _client(client)
+        try:
+            sandbox = await made.connect(sandbox_id)
+        except BaseException:
+            if owns:
+                await made.close()
+            raise
+        sandbox._owns_client = owns
+        return sandbox
+
+    @classmethod
+    async def list(
+        cls,
+        *,
+        tags: Optional[Mapping[str, str]] = None,
+        session: Optional[str] = None,
+        run_id: Optional[str] = None,
+        state: Optional[str] = None,
+        ended: bool = False,
+        client: Optional["AsyncClient"] = None,
+    ) -> List["SandboxInfo"]:
+        """What is known of this tenant's sandboxes; :meth:`connect` to use one."""
+        made, owns = await _client(client)
+        try:
+            found = await made.list(tags=tags, session=session, run_id=run_id, state=state, ended=ended)
+        finally:
+            if owns:
+                await made.close()
+        return [one.info for one in found]
+
+    # What it is.
+
+    @property
+    def id(self) -> str:
+        return self.info.sandbox_id
+
+    @property
+    def sandbox_id(self) -> str:
+        return self.info.sandbox_id
+
+    @property
+    def status(self) -> str:
+        """As of the last :meth:`refresh`."""
+        return self.info.status
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return self.info.tags
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r}, {self.info.isolation or '?'}, {self.info.state or self.info.status})"
+
+    async def refresh(self) -> SandboxInfo:
+        self.info = take(SandboxInfo, await self._json("GET"))
+        return self.info
+
+    # Commands.
+
+    async def exec(
+        self,
+        cmd: wire.Command,
+        timeout_seconds: Optional[float] = None,
+        check: bool = False,
+        *,
+        on_stdout: Optional[Callable[[str], Any]] = None,
+        on_stderr: Optional[Callable[[str], Any]] = None,
+        env: Optional[Mapping[str, str]] = None,
+        cwd: Optional[str] = None,
+        user: Optional[str] = None,
+        input: Union[str, bytes, None] = None,
+        session: Optional[str] = None,
+    ) -> ExecResult:
+        """Runs a command and returns how it ended. A string runs under
+        ``sh -c``, a list as it is.
+
+        A command that time ended is a result too: ``exit_code`` 124,
+        ``timed_out`` true and what it wrote until then. With ``check`` any end
+        but 0 raises CommandFailed, that one CommandTimeout.
+        """
+        if on_stdout is not None or on_stderr is not None:
+            stream = self.exec_stream(
+                cmd, timeout_seconds, env=env, cwd=cwd, user=user, input=input, session=session)
+            async with stream:
+                async for chunk in stream:
+                    tell = on_stdout if chunk.stream == "stdout" else on_stderr
+                    if tell is not None and chunk.text:
+                        await io.call(tell, chunk.text)
+            assert stream.result is not None
+            return wire.checked(stream.result, cmd, check)
+        body = wire.exec_body(
+            cmd, timeout_seconds=timeout_seconds, env=env, cwd=cwd, user=user, input=input, session=session,
+            exec_id=wire.new_exec_id())
+        retry = self._again()
+        try:
+            got = await self._json("POST", "exec", json=body, retry=retry)
+            result = ExecResult.of(got or {})
+        except ValueError as err:
+            raise errors.ServerError(f"exec: {err}", code="client.answer") from err
+        except errors.ConnectionError as err:
+            if not retry.arrived:
+                raise
+            raise errors.ExecInterrupted(
+                f"{err.message}; the command may have run", exec_id=body["exec_id"]) from err
+        return wire.checked(result, cmd, check)
+
+    def exec_stream(
+        self,
+        cmd: wire.Command,
+        timeout_seconds: Optional[float] = None,
+        *,
+        env: Optional[Mapping[str, str]] = None,
+        cwd: Optional[str] = None,
+        user: Optional[str] = None,
+        input: Union[str, bytes, None] = None,
+        session: Optional[str] = None,
+    ) -> AsyncExecStream:
+        """Runs a command and iterates over its output as it comes; ``result``
+        of the stream says afterwards how it ended."""
+        process = AsyncProcess(self, wire.new_exec_id())
+        body = wire.exec_body(
+            cmd, timeout_seconds=timeout_seconds, env=env, cwd=cwd, user=user, input=input, session=session,
+            exec_id=process.exec_id, detach=True)
+        return AsyncExecStream(process, body)
+
+    async def spawn(
+        self,
+        cmd: wire.Command,
+        timeout_seconds: Optional[float] = None,
+        *,
+        env: Optional[Mapping[str, str]] = None,
+        cwd: Optional[str] = None,
+        user: Optional[str] = None,
+        stdin: bool = False,
+        session: Optional[str] = None,
+    ) -> AsyncProcess:
+        """Starts a command in the background and returns a handle of it."""
+        process = AsyncProcess(self, wire.new_exec_id())
+        body = wire.exec_body(
+            cmd, timeout_seconds=timeout_seconds, env=env, cwd=cwd, user=user, stdin=stdin, session=session,
+            exec_id=process.exec_id, detach=True)
+        await self._json("POST", "exec", json=body, retry=wire.Retry(self.client.retry_seconds, safe=True))
+        return process
+
+    def process(self, exec_id: str) -> AsyncProcess:
+        """A command that was started before, from here or elsewhere."""
+        return AsyncProcess(self, exec_id)
+
+    async def execs(self) -> List[ExecInfo]:
+        """The commands of this sandbox, newest first."""
+        got = await self._json("GET", "execs")
+        return [ExecInfo.of(one) for one in (got or {}).get("execs") or []]
+
+    async def run_code(self, code: str, language: str = "python", *, timeout_seconds: Optional[float] = None) -> ExecResult:
+        """Runs a program given as text, of any length up to the request's bound."""
+        runner = {"python": "python3", "py": "python3", "python3": "python3", "bash": "bash", "shell": "sh", "sh": "sh",
+                  "node": "node", "js": "node", "javascript": "node"}.get(language.lower())
+        if runner is None:
+            raise errors.BadRequestError(f"{language!r} is no language that run_code knows", code="request.invalid")
+        return await self.exec([runner, "-"] if runner != "sh" else [runner, "-s"], timeout_seconds, input=code)
+
+    # Time.
+
+    async def lifecycle(self) -> Lifecycle:
+        return take(Lifecycle, await self._json("GET", "lifecycle"))
+
+    async def set_ttl(self, seconds: float) -> Lifecycle:
+        """Seconds from its creation after which it ends, whatever it does."""
+        return await self._set_lifecycle({"ttl_seconds": seconds})
+
+    async def set_idle_timeout(self, seconds: float) -> Lifecycle:
+        return await self._set_lifecycle({"idle_timeout_seconds": seconds})
+
+    async def set_persistent(self, persistent: bool = True) -> Lifecycle:
+        """Switches the idle reaper off or on; the ttl and every cap stay."""
+        return await self._set_lifecycle({"persistent": persistent})
+
+    async def _set_lifecycle(self, change: Dict[str, Any]) -> Lifecycle:
+        got = take(Lifecycle, await self._json("PATCH", "lifecycle", json=change, retry=self._again()))
+        await self.refresh()
+        return got
+
+    async def pause(self) -> None:
+        """Stops everything in it; its deadlines go on."""
+        await self._json("POST", "pause", retry=self._again())
+
+    async def resume(self) -> None:
+        await self._json("POST", "resume", retry=self._again())
+
+    async def kill(self) -> None:
+        """Ends it and destroys all that was in it. Twice is fine."""
+        try:
+            await self._json("DELETE", retry=self._again())
+        except errors.SandboxEndedError:
+            pass
+        finally:
+            if self._owns_client:
+                await self.client.close()
+
+    # Looking.
+
+    async def set_tags(self, tags: Mapping[str, Optional[str]]) -> Mapping[str, str]:
+        """Sets tags; None removes one. ``session`` cannot change."""
+        await self._json("PATCH", "metadata", json={"tags": dict(tags)}, retry=self._again())
+        return (await self.refresh()).tags
+
+    async def metrics(self) -> Metrics:
+        return take(Metrics, await self._json("GET", "metrics"))
+
+    async def report(self) -> Dict[str, Any]:
+        """Commands, files in and out, denials, caps and the ending; kept for a
+        day after the end."""
+        return dict(await self._json("GET", "report") or {})
+
+    async def events(self, *, after: int = 0, types: Sequence[str] = (), follow: bool = False) -> AsyncIterator[Event]:
+        """Its lines of the audit log; with ``follow`` until the caller leaves."""
+        async for event in self.client.events(after=after, types=types, sandbox_id=self.id, follow=follow):
+            yield event
+
+    async def logs(self, *, stream: str = "both", tail: Optional[int] = None, follow: bool = False) -> AsyncIterator[LogLine]:
+        """What its commands wrote, by lines."""
+        params: Dict[str, str] = {"stream": stream}
+        if tail is not None:
+            params["tail"] = str(tail)
+        if not follow:
+            text = await self.client.request("GET", wire.sandbox_path(self.id, "logs"), params=params)
+            for line in text.decode("utf-8", "replace").split("\n"):
+                if line:
+                    yield LogLine(line)
+            return
+        response = await self.client.open(
+            "GET", wire.sandbox_path(self.id, "logs"), params={**params, "follow": "1"})
+        try:
+            async for name, data in self.client.events_of(response):
+                if name == "line":
+                    got = take(LogLine, wire.event_object(data))
+                    yield LogLine(got.line.rstrip("\n"), got.stream, got.exec_id)
+                elif name == "error":
+                    wire.Follower().event(name, data)
+        except httpx.TransportError as err:
+            raise wire.transport_error(err, "logs") from err
+        finally:
+            await response.aclose()
+
+    async def ports(self) -> List[Port]:
+        """TCP ports that something listens on inside."""
+        got = await self._json("GET", "ports")
+        if isinstance(got, dict):
+            got = got.get("ports")
+        return [Port(one) if isinstance(one, int) else take(Port, one) for one in got or []]
+
+    def preview_url(self, port: int, path: str = "/") -> str:
+        """Where HTTP and WebSocket of a port inside are reached: through the
+        daemon, with the same token. Nothing listens on the host for it."""
+        if not 0 < port < 65536:
+            raise ValueError(f"{port} is not a port")
+        return self.client.config.url + wire.sandbox_path(self.id, "proxy", str(port)) + "/" + path.lstrip("/")
+
+    # Context.
+
+    async def __aenter__(self) -> "AsyncSandbox":
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], err: Optional[BaseException], tb: Optional[TracebackType]
+    ) -> None:
+        if self.info.persistent:
+            if self._owns_client:
+                await self.client.close()
+            return
+        try:
+            await self.kill()
+        except errors.BermError as failed:
+            # Neither may hide what went wrong in the block: the ttl ends it anyway.
+            if err is None and not isinstance(failed, errors.NotFoundError):
+                raise
+            if not isinstance(failed, errors.NotFoundError):
+                warnings.warn(f"sandbox {self.id} could not be ended: {failed}", RuntimeWarning, stacklevel=2)
+
+    def _again(self) -> wire.Retry:
+        return wire.Retry(self.client.retry_seconds, safe=True)
+
+    async def _json(self, method: str, *rest: str, **more: Any) -> Any:
+        return await self.client.json(method, wire.sandbox_path(self.id, *rest), **more)
+
+
+class AsyncCommands:
+    """Another name for exec."""
+
+    def __init__(self, sandbox: AsyncSandbox) -> None:
+        self._sandbox = sandbox
+
+    async def run(self, cmd: wire.Command, timeout: Optional[float] = None, **more: Any) -> ExecResult:
+        """:meth:`AsyncSandbox.exec`, with ``timeout`` for ``timeout_seconds``."""
+        return await self._sandbox.exec(cmd, timeout_seconds=timeout, **more)
+
+
+async def _client(client: Optional["AsyncClient"]) -> Tuple["AsyncClient", bool]:
+    """The client to use, and whether the sandbox has it for itself."""
+    if client is not None:
+        return client, False
+    from .client import AsyncClient
+
+    made, owns = io.shared(resolve())
+    return (AsyncClient() if made is None else made), owns
