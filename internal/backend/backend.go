@@ -30,6 +30,8 @@ type Spec struct {
 	Hostname string
 	Limits   api.Limits // defaults filled in; api.Unlimited where the caller said so
 	Deadline time.Time  // the instance is killed by the host at this time; zero: never
+	// Extend allows that SetDeadline moves the end past Deadline.
+	Extend bool
 }
 
 // Handle finds a running instance again after a restart of the engine.
@@ -63,7 +65,8 @@ type Backend interface {
 	Check(ctx context.Context) error
 	Start(ctx context.Context, s Spec) (Instance, error)
 	// Attach finds an instance that Start made, also from another process.
-	// It returns ErrGone if the instance has ended.
+	// It returns ErrGone if the instance has ended, and any other error if that
+	// is not known.
 	Attach(ctx context.Context, h Handle) (Instance, error)
 }
 
@@ -92,8 +95,10 @@ type Meter interface {
 type Deadliner interface {
 	// SetDeadline has the host end the instance at t, with the cause
 	// "deadline". It may be moved in both directions; it is never past
-	// Spec.Deadline, and the zero time is that again. A time that has passed
-	// ends the instance now. It returns an error if the instance has ended.
+	// Spec.Deadline, and the zero time is that again. With Spec.Extend it may be
+	// any time, and the zero time is never. A time that has passed ends the
+	// instance now, a paused one too. It returns an error if the instance has
+	// ended.
 	SetDeadline(ctx context.Context, t time.Time) error
 }
 
@@ -117,8 +122,11 @@ type Holder interface {
 // Held is one instance that a Holder knows.
 type Held struct {
 	Handle
-	Ended bool
-	Exit  Exit // of an ended one
+	Ended    bool
+	Exit     Exit      // of an ended one
+	Usage    Usage     // of an ended one: all that it used
+	Paused   bool      // of one that runs
+	Deadline time.Time // of one that runs; zero: none
 }
 
 // Timed is an Instance that says what its start was spent on, in milliseconds

@@ -64,6 +64,14 @@ func (c *control) call(method string, arg any, timeout time.Duration) error {
 const (
 	methodNetwork = "Network.CreateLinksAndRoutes"
 	methodStart   = "containerManager.StartRoot"
+	methodPause   = "containerManager.Pause"
+	methodResume  = "containerManager.Resume"
+)
+
+// Whole calls, for the keeper to make where it cannot freeze a sandbox.
+const (
+	callPause  = `{"method":"` + methodPause + `","arg":{}}`
+	callResume = `{"method":"` + methodResume + `","arg":{}}`
 )
 
 // linksAndRoutes mirrors boot.CreateLinksAndRoutesArgs as far as we fill it.

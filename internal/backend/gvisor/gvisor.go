@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"runtime"
 	"strconv"
@@ -28,15 +27,27 @@ import (
 type Backend struct {
 	keeper *keeper.Client
 	agent  string // image name of the guest agent's layer
+	opt    Options
 
 	mu   sync.Mutex
 	live map[string]*instance
 }
 
+// Options adjust a Backend.
+type Options struct {
+	// Runtime names the program to start, below the keeper's runtimes/; "" is
+	// the one that the keeper was started with.
+	Runtime string
+}
+
 // New returns a Backend over a keeper. agentImage names the image that holds
 // the guest agent, in the keeper's template store.
-func New(k *keeper.Client, agentImage string) *Backend {
-	return &Backend{keeper: k, agent: agentImage, live: map[string]*instance{}}
+func New(k *keeper.Client, agentImage string, opt ...Options) *Backend {
+	b := &Backend{keeper: k, agent: agentImage, live: map[string]*instance{}}
+	if len(opt) > 0 {
+		b.opt = opt[0]
+	}
+	return b
 }
 
 // Info says what this rung is.
@@ -126,6 +137,7 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	defer f.Close()
 	l := keeper.Launch{
 		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: []string{s.Image, b.agent}, Limits: HostLimits(s.Limits),
+		Extend: s.Extend, Runtime: b.opt.Runtime, PauseCall: callPause, ResumeCall: callResume,
 	}
 	if s.Limits.Pids < 0 {
 		l.NProc = 4096 // the user accepted that no cgroup holds; this still keeps the host alive
@@ -153,17 +165,6 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	return i, nil
 }
 
-// Attach finds a sandbox that this process started. None outlives the keeper
-// that berm run starts, so there is no other yet.
-func (b *Backend) Attach(_ context.Context, h backend.Handle) (backend.Instance, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if i := b.live[h.ID]; i != nil && h.Backend == api.IsolationGVisor {
-		return i, nil
-	}
-	return nil, backend.ErrGone
-}
-
 // keep lists i while it lives.
 func (b *Backend) keep(i *instance) {
 	b.mu.Lock()
@@ -172,8 +173,11 @@ func (b *Backend) keep(i *instance) {
 	go func() {
 		<-i.run.Gone
 		b.mu.Lock()
-		delete(b.live, i.id)
+		if b.live[i.id] == i {
+			delete(b.live, i.id)
+		}
 		b.mu.Unlock()
+		i.release()
 	}()
 }
 
@@ -198,126 +202,4 @@ func translate(err error) error {
 		return &api.Error{Code: r.Code, Message: r.Message, Hint: r.Hint}
 	}
 	return err
-}
-
-// An instance is one gVisor sandbox.
-type instance struct {
-	b   *Backend
-	id  string
-	run *keeper.Running
-
-	mu    sync.Mutex // guards agent
-	agent *os.File
-}
-
-func (i *instance) start() error {
-	i.agent = i.run.Agent
-	c, err := newControl(i.run.Control)
-	if err != nil {
-		return err
-	}
-	// Nothing more is asked over this connection: pause, snapshot and restore
-	// take fresh ones from the keeper.
-	defer c.close()
-	if i.run.Gauge != nil {
-		if _, err := i.run.Gauge.Stat(); err != nil { // without it no ending could be told
-			return fmt.Errorf("read the figures of the sandbox: %w", err)
-		}
-	}
-	began := time.Now()
-	if err := c.call(methodNetwork, loopbackOnly(), 10*time.Second); err != nil {
-		return err
-	}
-	err = c.call(methodStart, i.id, 20*time.Second)
-	i.run.Parts["start"] = float64(time.Since(began).Microseconds()) / 1000
-	return err
-}
-
-// Timings are the steps of the launch.
-func (i *instance) Timings() map[string]float64 { return i.run.Parts }
-
-func (i *instance) Handle() backend.Handle {
-	return backend.Handle{Backend: api.IsolationGVisor, ID: i.id}
-}
-
-// Agent returns the byte stream to the guest agent, once.
-func (i *instance) Agent(context.Context) (net.Conn, error) {
-	i.mu.Lock()
-	f := i.agent
-	i.agent = nil
-	i.mu.Unlock()
-	if f == nil {
-		return nil, errors.New("the agent stream is taken")
-	}
-	c, err := jail.Conn(f)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// Wait blocks until nothing of the sandbox is left.
-func (i *instance) Wait(ctx context.Context) (backend.Exit, error) {
-	select {
-	case <-i.run.Gone:
-		e := i.run.Exited
-		if e.Unkept != "" {
-			return backend.Exit{Cause: e.Cause, Code: e.Code}, fmt.Errorf("clean up %s: %s", i.id, e.Unkept)
-		}
-		return backend.Exit{Cause: e.Cause, Code: e.Code}, nil
-	case <-ctx.Done():
-		return backend.Exit{}, ctx.Err()
-	}
-}
-
-// Stop ends the sandbox and returns when no trace is left.
-func (i *instance) Stop(ctx context.Context) error {
-	i.mu.Lock()
-	if i.agent != nil {
-		i.agent.Close()
-		i.agent = nil
-	}
-	i.mu.Unlock()
-	err := i.b.keeper.Stop(ctx, i.id)
-	if errors.Is(err, keeper.ErrClosed) {
-		err = nil
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := i.Wait(ctx); err != nil {
-		return err
-	}
-	i.b.mu.Lock()
-	delete(i.b.live, i.id)
-	i.b.mu.Unlock()
-	return nil
-}
-
-// SetDeadline has the keeper end the sandbox at t, even if the engine is stuck.
-func (i *instance) SetDeadline(ctx context.Context, t time.Time) error {
-	return i.b.keeper.SetDeadline(ctx, i.id, t)
-}
-
-// Usage measures from outside, or tells the last figures after the end.
-func (i *instance) Usage() (backend.Usage, error) {
-	var st jail.Stat
-	if i.run.Gauge != nil {
-		var err error
-		if st, err = i.run.Gauge.Stat(); err != nil {
-			// It is being taken away: the keeper has the last figures.
-			select {
-			case <-i.run.Gone:
-				return usage(i.run.Exited.Stat, i.run.Exited.Upper), nil
-			case <-time.After(3 * time.Second):
-				return backend.Usage{}, err
-			}
-		}
-	}
-	return usage(st, keeper.Allocated(i.run.Upper)), nil
-}
-
-func usage(s jail.Stat, upper int64) backend.Usage {
-	return backend.Usage{CPU: s.CPU, MemoryBytes: s.Memory, MemoryPeak: s.MemoryPeak, Tasks: s.Tasks,
-		DiskBytes: upper, OOMKills: s.OOMKills, TaskFails: s.TaskFails}
 }

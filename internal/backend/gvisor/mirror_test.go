@@ -23,7 +23,8 @@ import (
 // here, where the test may link it.
 
 func TestMirroredCalls(t *testing.T) {
-	if methodNetwork != boot.NetworkCreateLinksAndRoutes || methodStart != boot.ContMgrRootContainerStart {
+	if methodNetwork != boot.NetworkCreateLinksAndRoutes || methodStart != boot.ContMgrRootContainerStart ||
+		methodPause != boot.ContMgrPause || methodResume != boot.ContMgrResume {
 		t.Error("gVisor renamed a method")
 	}
 	b, err := json.Marshal(loopbackOnly())

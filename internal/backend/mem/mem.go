@@ -6,6 +6,7 @@ package mem
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,9 +29,16 @@ type Options struct {
 // A Backend keeps its instances in memory.
 type Backend struct {
 	opt Options
+	*host
 
+	dead context.Context // ends with the process that this pretends to be in
+	die  context.CancelFunc
+}
+
+// A host is what outlives a Backend.
+type host struct {
 	mu   sync.Mutex
-	live map[string]*instance
+	live map[string]*box
 	past map[string]backend.Exit // how those ended that nobody has forgotten
 }
 
@@ -42,7 +50,21 @@ func New(opt Options) *Backend {
 	if opt.Boundary == "" {
 		opt.Boundary = "none"
 	}
-	return &Backend{opt: opt, live: map[string]*instance{}, past: map[string]backend.Exit{}}
+	return over(opt, &host{live: map[string]*box{}, past: map[string]backend.Exit{}})
+}
+
+func over(opt Options, h *host) *Backend {
+	b := &Backend{opt: opt, host: h}
+	b.dead, b.die = context.WithCancel(context.Background())
+	return b
+}
+
+// Restart is the sudden death of the process that b is in, and the next one:
+// streams that b handed out are cut, what is asked of its instances fails, and
+// nobody hears of their ends. The instances go on, for the Backend returned.
+func (b *Backend) Restart() *Backend {
+	b.die()
+	return over(b.opt, b.host)
 }
 
 // Info implements backend.Backend.
@@ -62,7 +84,7 @@ func (b *Backend) Live() int {
 
 // Start implements backend.Backend.
 func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, error) {
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(ctx.Err(), b.lost()); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp(b.opt.Dir, "mem-"+s.ID+"-")
@@ -76,28 +98,40 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 		}
 	}
 	life, kill := context.WithCancel(context.Background())
-	i := &instance{
-		b: b, id: s.ID, dir: dir, host: &host{Host: agent.NewLocal(dir)},
-		life: life, kill: kill, free: make(chan struct{}, 1), gone: make(chan struct{}), began: time.Now(),
+	i := &box{
+		host: b.host, id: s.ID, dir: dir, inside: &guestHost{Host: agent.NewLocal(dir)},
+		life: life, kill: kill, free: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
-	i.agent = agent.New(i.host)
+	i.agent = agent.New(i.inside)
 	i.free <- struct{}{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i.last = s.Deadline
+	if !s.Extend {
+		i.last = s.Deadline
+	}
 	i.arm(s.Deadline)
 	b.live[s.ID] = i
-	return i, nil
+	return &instance{b: b, box: i}, nil
 }
 
 // Attach implements backend.Backend.
 func (b *Backend) Attach(_ context.Context, h backend.Handle) (backend.Instance, error) {
+	if err := b.lost(); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i := b.live[h.ID]; i != nil && h.Backend == b.opt.Name {
-		return i, nil
+		return &instance{b: b, box: i}, nil
 	}
 	return nil, backend.ErrGone
+}
+
+func (b *Backend) lost() error {
+	if b.dead.Err() != nil {
+		return errors.New("mem: this process is dead")
+	}
+	return nil
 }
 
 // Held implements backend.Holder.
@@ -105,8 +139,8 @@ func (b *Backend) Held(context.Context) ([]backend.Held, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []backend.Held
-	for _, i := range b.live {
-		out = append(out, backend.Held{Handle: i.Handle()})
+	for id, i := range b.live {
+		out = append(out, backend.Held{Handle: backend.Handle{Backend: b.opt.Name, ID: id}, Paused: i.gate != nil, Deadline: i.at})
 	}
 	for id, x := range b.past {
 		out = append(out, backend.Held{Handle: backend.Handle{Backend: b.opt.Name, ID: id}, Ended: true, Exit: x})
@@ -122,23 +156,30 @@ func (b *Backend) Forget(_ context.Context, id string) error {
 	return nil
 }
 
+// An instance is a box as one Backend sees it.
 type instance struct {
-	b     *Backend
-	id    string
-	dir   string
-	host  *host
-	agent *agent.Agent    // outlives each stream, as in a machine
-	life  context.Context // ends with the instance
-	kill  context.CancelFunc
-	last  time.Time     // Spec.Deadline
-	timer *time.Timer   // under b.mu
-	free  chan struct{} // holds a token while nobody has the stream
-	gone  chan struct{}
-	began time.Time
+	b *Backend
+	*box
+}
+
+type box struct {
+	*host
+	inside *guestHost
+	agent  *agent.Agent // outlives each stream, as in a machine
+	id     string
+	dir    string
+	life   context.Context // ends with the box
+	kill   context.CancelFunc
+	last   time.Time   // the latest deadline that there can be; zero: any
+	timer  *time.Timer // under mu, as what follows
+	at     time.Time
+	gate   chan struct{} // there while it is paused; closed when it goes on
+	free   chan struct{} // holds a token while nobody has the stream
+	gone   chan struct{}
 
 	once  sync.Once
 	serve sync.WaitGroup
-	guest net.Conn // the guest's end of the stream, under b.mu
+	guest net.Conn // the guest's end of the stream
 	exit  backend.Exit
 }
 
@@ -153,26 +194,90 @@ func (i *instance) Agent(ctx context.Context) (net.Conn, error) {
 	case <-i.free:
 	case <-i.life.Done():
 		return nil, backend.ErrGone
+	case <-i.b.dead.Done():
+		return nil, i.b.lost()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	ours, theirs := net.Pipe()
-	i.b.mu.Lock() // orders this with end, which waits for what is being served
-	defer i.b.mu.Unlock()
+	i.mu.Lock() // orders this with end, which waits for what is being served
+	defer i.mu.Unlock()
 	if i.life.Err() != nil {
 		return nil, backend.ErrGone
 	}
 	i.guest = theirs
 	i.serve.Go(func() {
 		defer theirs.Close()
-		i.agent.Serve(i.life, theirs)
+		i.agent.Serve(i.life, &gated{Conn: theirs, box: i.box})
 	})
-	return &stream{Conn: ours, release: sync.OnceFunc(func() { i.free <- struct{}{} })}, nil
+	s := &stream{Conn: ours, release: sync.OnceFunc(func() { i.free <- struct{}{} })}
+	stop := context.AfterFunc(i.b.dead, func() { s.Close() })
+	context.AfterFunc(i.life, func() { stop() })
+	return s, nil
 }
 
 type stream struct {
 	net.Conn
 	release func()
+}
+
+// A gated conn is the guest's end: nothing gets through while it is paused.
+type gated struct {
+	net.Conn
+	box *box
+}
+
+func (g *gated) wait() {
+	for {
+		g.box.mu.Lock()
+		gate := g.box.gate
+		g.box.mu.Unlock()
+		if gate == nil {
+			return
+		}
+		select {
+		case <-gate:
+		case <-g.box.life.Done():
+			return
+		}
+	}
+}
+
+func (g *gated) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	g.wait()
+	return n, err
+}
+
+func (g *gated) Write(b []byte) (int, error) {
+	g.wait()
+	return g.Conn.Write(b)
+}
+
+// Pause implements backend.Pauser: the guest is not heard and hears nothing.
+func (i *instance) Pause(ctx context.Context) error {
+	return i.turn(ctx, true)
+}
+
+// Resume implements backend.Pauser.
+func (i *instance) Resume(ctx context.Context) error { return i.turn(ctx, false) }
+
+func (i *instance) turn(ctx context.Context, pause bool) error {
+	if err := errors.Join(ctx.Err(), i.b.lost()); err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.life.Err() != nil {
+		return backend.ErrGone
+	}
+	if pause && i.gate == nil {
+		i.gate = make(chan struct{})
+	} else if !pause && i.gate != nil {
+		close(i.gate)
+		i.gate = nil
+	}
+	return nil
 }
 
 func (s *stream) Close() error {
@@ -182,8 +287,12 @@ func (s *stream) Close() error {
 }
 
 func (i *instance) Wait(ctx context.Context) (backend.Exit, error) {
+	gone := i.gone
+	if i.b.lost() != nil {
+		gone = nil // a dead process hears of nothing
+	}
 	select {
-	case <-i.gone:
+	case <-gone:
 		return i.exit, nil
 	case <-ctx.Done():
 		return backend.Exit{}, ctx.Err()
@@ -191,6 +300,9 @@ func (i *instance) Wait(ctx context.Context) (backend.Exit, error) {
 }
 
 func (i *instance) Stop(ctx context.Context) error {
+	if err := i.b.lost(); err != nil {
+		return err
+	}
 	go i.end("stopped")
 	select {
 	case <-i.gone:
@@ -202,11 +314,11 @@ func (i *instance) Stop(ctx context.Context) error {
 
 // SetDeadline implements backend.Deadliner.
 func (i *instance) SetDeadline(ctx context.Context, t time.Time) error {
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(ctx.Err(), i.b.lost()); err != nil {
 		return err
 	}
-	i.b.mu.Lock()
-	defer i.b.mu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	if i.life.Err() != nil {
 		return backend.ErrGone
 	}
@@ -217,8 +329,9 @@ func (i *instance) SetDeadline(ctx context.Context, t time.Time) error {
 	return nil
 }
 
-// arm sets the timer; the zero time is never. b.mu is held.
-func (i *instance) arm(t time.Time) {
+// arm sets the timer; the zero time is never. mu is held.
+func (i *box) arm(t time.Time) {
+	i.at = t
 	if i.timer != nil {
 		i.timer.Stop()
 	}
@@ -238,9 +351,9 @@ func (b *Backend) Crash(id, cause string) {
 	}
 }
 
-func (i *instance) end(cause string) {
+func (i *box) end(cause string) {
 	i.once.Do(func() {
-		i.b.mu.Lock()
+		i.mu.Lock()
 		if i.timer != nil {
 			i.timer.Stop()
 		}
@@ -248,19 +361,19 @@ func (i *instance) end(cause string) {
 			i.guest.Close() // before anything inside is seen to die
 		}
 		i.kill()
-		delete(i.b.live, i.id)
+		delete(i.live, i.id)
 		i.exit = backend.Exit{Cause: cause, Code: 137}
-		i.b.past[i.id] = i.exit
-		i.b.mu.Unlock()
-		i.host.end()
+		i.past[i.id] = i.exit
+		i.mu.Unlock()
+		i.inside.end()
 		i.serve.Wait()
 		os.RemoveAll(i.dir)
 		close(i.gone)
 	})
 }
 
-// A host knows what was started on it, so that all of it ends with the instance.
-type host struct {
+// A guestHost knows what was started on it, so that all of it ends with the instance.
+type guestHost struct {
 	agent.Host
 
 	mu      sync.Mutex
@@ -268,7 +381,7 @@ type host struct {
 	ended   bool
 }
 
-func (h *host) Start(s guest.Start) (agent.Proc, error) {
+func (h *guestHost) Start(s guest.Start) (agent.Proc, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
@@ -278,7 +391,7 @@ func (h *host) Start(s guest.Start) (agent.Proc, error) {
 	return h.Host.Start(s)
 }
 
-func (h *host) end() {
+func (h *guestHost) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true
