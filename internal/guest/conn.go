@@ -26,6 +26,19 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return &Conn{ca: ca, port: port, rd: newDeadline(), wd: newDeadline()}, nil
 }
 
+// Ports lists the TCP ports of the guest that Dial can reach, in order.
+func (c *Client) Ports(ctx context.Context) ([]int, error) {
+	ca, err := c.simple(ctx, MethodPorts, "list ports", "", nil)
+	if err != nil {
+		return nil, err
+	}
+	var r PortsReply
+	if !r.Decode(ca.reply.Body) {
+		return nil, c.lie("malformed list of ports")
+	}
+	return r.Ports, nil
+}
+
 // A Conn is a connection to a port of the guest. Reading and writing are
 // independent; each waits for the guest only as long as its deadline says.
 type Conn struct {

@@ -44,8 +44,8 @@ type outlog struct {
 	head   []*block // the first headMax bytes
 	tail   []*block // then a gap, then these
 	lo     int64    // where the tail begins
-	late   bool // the process itself has ended
-	over   bool // nothing more is written
+	late   bool     // the process itself has ended
+	over   bool     // nothing more is written
 	follow map[*follower]struct{}
 	change chan struct{} // closed at the next change; nil while nobody waits
 }
