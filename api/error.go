@@ -56,6 +56,7 @@ const (
 	CodeSessionConflict    = "session.conflict"
 	CodeKeyConflict        = "request.key-conflict" // an Idempotency-Key with another request
 	CodeFileExists         = "file.exists"
+	CodeFileKind           = "file.kind" // a directory where a file is needed, or the other way round
 	CodePortClosed         = "port.closed"
 	CodeEgressUnavailable  = "egress.unavailable"
 	CodeUnavailable        = "feature.unavailable" // a part of Berm that is not there yet
@@ -101,6 +102,7 @@ var statuses = map[string]int{
 	CodeSessionConflict:    http.StatusConflict,
 	CodeKeyConflict:        http.StatusConflict,
 	CodeFileExists:         http.StatusConflict,
+	CodeFileKind:           http.StatusBadRequest,
 	CodePortClosed:         http.StatusBadGateway,
 	CodeEgressUnavailable:  http.StatusNotImplemented,
 	CodeUnavailable:        http.StatusNotImplemented,

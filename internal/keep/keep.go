@@ -50,6 +50,9 @@ func (k *Keeper) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Skip says that n bytes which belong here were lost elsewhere.
+func (k *Keeper) Skip(n int64) { k.dropped += n }
+
 // Result is what was kept: as text, and in base64 if the text had to be
 // repaired. Runes that the cut itself split are dropped, not repaired.
 func (k *Keeper) Result() (text, raw string, dropped int64) {

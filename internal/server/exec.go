@@ -1,201 +1,190 @@
 package server
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/keep"
 	"github.com/bermhq/berm/internal/sandbox"
 )
 
+// maxKept bounds what a plain answer holds of one stream, whatever the limit of
+// the sandbox is: it is in this process's memory.
+const maxKept = 16 << 20
+
 func (s *server) execRoutes() map[string]handler {
-	return map[string]handler{"exec": s.exec}
+	return map[string]handler{
+		"exec":        s.exec,
+		"exec.stream": s.execStream,
+		"exec.ws":     s.execMux,
+		"exec.pty":    s.execPTY,
+		"exec.list":   s.execList,
+		"exec.get":    s.execGet,
+		"exec.kill":   s.execKill,
+		"exec.output": s.execOutput,
+		"exec.signal": s.execSignal,
+		"exec.stdin":  s.execStdin,
+	}
 }
 
-// exec upgrades the connection and speaks frames on it until the exec is over.
+// exec runs a command to its end and answers with its output; or starts one
+// that goes on; or leaves HTTP, if the client asks for it.
 func (s *server) exec(w http.ResponseWriter, r *http.Request) error {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), api.ExecProtocol) {
-		return &api.Error{Code: api.CodeBadRequest, Message: "exec needs the header Upgrade: " + api.ExecProtocol}
+	up := r.Header.Get("Upgrade")
+	if up != "" && !strings.EqualFold(up, api.ExecProtocol) {
+		return &api.Error{Code: api.CodeBadRequest, Message: "exec does not know this upgrade", Hint: "send Upgrade: " + api.ExecProtocol + ", or none"}
 	}
-	var req api.ExecRequest
-	if err := decode(w, r, &req); err != nil {
+	req, err := execRequest(w, r)
+	if err != nil {
 		return err
 	}
-	id := r.PathValue("id")
-	if _, err := s.find(r.Context(), id); err != nil {
-		return err
-	}
-	hj, ok := w.(http.Hijacker)
-	if !ok {
-		return fmt.Errorf("this connection cannot be upgraded")
-	}
-	nc, rw, err := hj.Hijack()
-	if err != nil {
-		return fmt.Errorf("upgrade: %w", err)
-	}
-	defer nc.Close()
-	c := &execConn{nc: nc, r: rw.Reader, timeout: s.opt.WriteTimeout}
-	if err := c.write([]byte("HTTP/1.1 101 Switching Protocols\r\nUpgrade: " + api.ExecProtocol + "\r\nConnection: Upgrade\r\n\r\n")); err != nil {
-		return nil // the connection is ours and gone: there is nobody to tell
-	}
-
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	defer cancel()
-	input, left := make(chan sandbox.Input), make(chan struct{})
-	go func() {
-		defer close(left)
-		defer cancel() // the client left, or broke the rules
-		c.readAll(ctx, input)
-	}()
-	res, err := s.e.Exec(ctx, id, req, sandbox.Streams{
-		Output: c.output,
-		Input:  input,
-		Took: func(n int) {
-			c.ahead.Add(-int64(n))
-			c.frame(api.FrameAck, binary.BigEndian.AppendUint32(nil, uint32(n)))
-		},
-	})
-	c.hurry(s.opt.LastWord)
-	if err != nil {
-		c.last(api.FrameError, public(err))
-	} else {
-		c.last(api.FrameResult, res)
-	}
-	// Closing over unread bytes could take the result back; the client closes
-	// as soon as it has it.
-	cancel()
-	select {
-	case <-left:
-	case <-time.After(time.Second):
-	}
-	return nil
-}
-
-// execConn is the server's end of an upgraded connection.
-type execConn struct {
-	nc    net.Conn
-	r     *bufio.Reader
-	ahead atomic.Int64 // bytes of stdin taken from the client and not yet acknowledged
-
-	mu  sync.Mutex // held while a frame is written; before tmu
-	buf []byte
-
-	tmu     sync.Mutex
-	timeout time.Duration // of one write
-}
-
-// write writes all of p or ends the connection: nothing may follow a part of a
-// frame.
-func (c *execConn) write(p []byte) error {
-	c.tmu.Lock()
-	c.nc.SetWriteDeadline(time.Now().Add(c.timeout))
-	c.tmu.Unlock()
-	_, err := c.nc.Write(p)
-	if err != nil {
-		c.nc.Close()
-	}
-	return err
-}
-
-// hurry bounds the writes that are to come, and the one that is on its way.
-func (c *execConn) hurry(d time.Duration) {
-	c.tmu.Lock()
-	defer c.tmu.Unlock()
-	c.timeout = d
-	c.nc.SetWriteDeadline(time.Now().Add(d))
-}
-
-// frame sends one frame. It is called from several goroutines.
-func (c *execConn) frame(kind byte, payload []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var h [api.FrameHeader]byte
-	api.PutFrameHeader(&h, kind, len(payload))
-	c.buf = append(append(c.buf[:0], h[:]...), payload...)
-	return c.write(c.buf)
-}
-
-func (c *execConn) output(s sandbox.Stream, p []byte) error {
-	kind := byte(api.FrameStdout)
-	if s == sandbox.Stderr {
-		kind = api.FrameStderr
-	}
-	for len(p) > 0 {
-		n := min(len(p), api.MaxFrame)
-		if err := c.frame(kind, p[:n]); err != nil {
+	switch {
+	case up != "":
+		return s.execUpgrade(w, r, req)
+	case req.Detach:
+		x, err := s.spawn(r.Context(), r.PathValue("id"), req)
+		if err != nil {
 			return err
 		}
-		p = p[n:]
+		w.Header().Set("X-Exec-Id", x.ExecID)
+		reply(w, http.StatusAccepted, x)
+		return nil
+	case req.Stdin || req.TTY:
+		return &api.Error{Code: api.CodeBadRequest, Message: "a plain exec has no open standard input and no terminal",
+			Hint: "put the input into \"input\", or use detach, exec/pty or exec/ws"}
 	}
-	return nil
+	return s.execPlain(w, r, req)
 }
 
-func (c *execConn) last(kind byte, v any) {
-	b, err := json.Marshal(v)
+func execRequest(w http.ResponseWriter, r *http.Request) (req api.ExecRequest, err error) {
+	if err := decode(w, r, &req); err != nil {
+		return req, err
+	}
+	if (req.Cmd == "") == (len(req.Args) == 0) {
+		return req, &api.Error{Code: api.CodeBadRequest, Message: "exactly one of cmd and args is needed"}
+	}
+	if req.Stdin && req.Input != "" {
+		return req, &api.Error{Code: api.CodeBadRequest, Message: "stdin and input exclude each other"}
+	}
+	return req, nil
+}
+
+func (s *server) execPlain(w http.ResponseWriter, r *http.Request, req api.ExecRequest) error {
+	id := r.PathValue("id")
+	sb, err := s.find(r.Context(), id)
 	if err != nil {
-		panic(err) // our own types
+		return err
 	}
-	c.frame(kind, b)
+	limit := sb.Limits.OutputBytes
+	if limit <= 0 || limit > maxKept {
+		limit = maxKept
+	}
+	out := newKept(limit)
+	return s.slowly(w, r, func(ctx context.Context) (any, error) {
+		began := time.Now()
+		var res api.ExecResult
+		var err error
+		if req.ExecID != "" {
+			res, err = s.execOnce(ctx, id, req, out)
+		} else {
+			res, err = s.execHere(ctx, id, req, out)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return execAnswer(res, out, time.Since(began)), nil
+	})
 }
 
-// readAll passes the client's frames on until the connection ends or the
-// client breaks a rule.
-func (c *execConn) readAll(ctx context.Context, to chan<- sandbox.Input) {
-	for {
-		var h [api.FrameHeader]byte
-		if _, err := io.ReadFull(c.r, h[:]); err != nil {
-			return
-		}
-		kind, size, ok := api.ParseFrameHeader(h)
-		if !ok {
-			return
-		}
-		p := make([]byte, size)
-		if _, err := io.ReadFull(c.r, p); err != nil {
-			return
-		}
-		in, ok := parseInput(kind, p)
-		if !ok || kind == api.FrameStdin && c.ahead.Add(int64(size)) > api.StdinWindow {
-			return
-		}
-		if in.Stdin != nil && size == 0 {
-			continue
-		}
-		select {
-		case to <- in:
-		case <-ctx.Done(): // over: what still comes is dropped
-		}
+// execHere runs a command for as long as its caller is there.
+func (s *server) execHere(ctx context.Context, id string, req api.ExecRequest, out *kept) (api.ExecResult, error) {
+	streams := sandbox.Streams{Output: func(s sandbox.Stream, p []byte) error {
+		out.write(int(s), p, 0)
+		return nil
+	}}
+	if req.Input != "" {
+		ctx, over := context.WithCancel(ctx)
+		defer over()
+		in := newInlet()
+		go func() {
+			in.write(ctx, []byte(req.Input))
+			in.close(ctx)
+		}()
+		req.Stdin, req.Input = true, ""
+		streams.Input, streams.Took = in.c, in.took
 	}
+	return s.e.Exec(ctx, id, req, streams)
 }
 
-func parseInput(kind byte, p []byte) (in sandbox.Input, ok bool) {
-	switch kind {
-	case api.FrameStdin:
-		in.Stdin = p
-	case api.FrameStdinClose:
-		in.StdinClose = true
-	case api.FrameResize:
-		if len(p) != 4 {
-			return in, false
-		}
-		in.Rows, in.Cols = binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:])
-	case api.FrameSignal:
-		if len(p) != 1 || p[0] == 0 || p[0] > 64 {
-			return in, false
-		}
-		in.Signal = int(p[0])
-	default:
-		return in, false
+// execOnce runs a command whose id its caller chose, or finds the one that has
+// it: what was asked for twice runs once, and both get the output.
+func (s *server) execOnce(ctx context.Context, id string, req api.ExecRequest, out *kept) (api.ExecResult, error) {
+	leave := s.held.enter(s, ctx, id, req.ExecID)
+	defer leave()
+	x, err := s.spawn(ctx, id, req)
+	if err != nil {
+		return api.ExecResult{}, err
 	}
-	return in, true
+	x, err = s.e.Follow(ctx, id, x.ExecID, 0, true, func(c api.Chunk) error {
+		out.write(streamOf(c), c.Data, c.Gap)
+		return nil
+	})
+	if err != nil {
+		return api.ExecResult{}, err
+	}
+	return result(x)
+}
+
+// result is how an exec ended.
+func result(x api.Exec) (api.ExecResult, error) {
+	if x.Result == nil {
+		return api.ExecResult{}, &api.Error{Code: api.CodeHostFailure, Message: "the end of the command is not known", Hint: "ask for it again: GET execs/" + x.ExecID}
+	}
+	return *x.Result, nil
+}
+
+func execAnswer(res api.ExecResult, out *kept, took time.Duration) api.ExecAnswer {
+	a := api.ExecAnswer{ExecResult: res, TimedOut: res.Ending == api.EndTimeout, DurationMS: took.Milliseconds()}
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	var drop [2]int64
+	a.Stdout, a.StdoutBase64, drop[0] = out.k[0].Result()
+	a.Stderr, a.StderrBase64, drop[1] = out.k[1].Result()
+	a.Truncated = api.Truncated{Stdout: drop[0] > 0, Stderr: drop[1] > 0, DroppedBytes: drop[0] + drop[1]}
+	return a
+}
+
+// kept is the output of a command for its answer. The engine may still be
+// writing when it has given the result.
+type kept struct {
+	mu sync.Mutex
+	k  [2]*keep.Keeper
+}
+
+func newKept(limit int64) *kept {
+	return &kept{k: [2]*keep.Keeper{keep.New(limit), keep.New(limit)}}
+}
+
+func (o *kept) write(stream int, p []byte, gap int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.k[stream].Skip(gap)
+	o.k[stream].Write(p)
+}
+
+func streamOf(c api.Chunk) int {
+	if c.Stream == "stderr" {
+		return 1
+	}
+	return 0
+}
+
+// spawn starts a command that does not need its caller.
+func (s *server) spawn(ctx context.Context, id string, req api.ExecRequest) (api.Exec, error) {
+	req.Detach = true
+	return s.e.Spawn(ctx, id, req)
 }

@@ -91,7 +91,7 @@ func TestRefusals(t *testing.T) {
 		{"DELETE", "/v1/sandboxes/nope", "", 404, api.CodeSandboxNotFound},
 		{"GET", "/v1/sandboxes/", "", 404, api.CodeNoRoute},
 		{"GET", "/etc/passwd", "", 404, api.CodeNoRoute},
-		{"POST", "/v1/sandboxes/" + id + "/exec", `{"args":["true"]}`, 400, api.CodeBadRequest},
+		{"POST", "/v1/sandboxes/" + id + "/exec", `{"args":[]}`, 400, api.CodeBadRequest},
 		{"GET", "/v1/sandboxes/" + id + "/files?path=none", "", 404, api.CodeFileNotFound},
 		{"GET", "/v1/sandboxes/" + id + "/files?path=x&max=-1", "", 400, api.CodeBadRequest},
 		{"GET", "/v1/sandboxes/" + id + "/files", "", 400, api.CodeBadRequest},
@@ -171,7 +171,7 @@ func TestExecFrames(t *testing.T) {
 	if kind, p := last(t, r); kind != api.FrameResult || !strings.Contains(p, `"ending":"exit"`) {
 		t.Errorf("%d %s", kind, p)
 	}
-	_, r = e.upgrade(id, `{"args":[]}`)
+	_, r = e.upgrade(id, `{"args":["a\u0000"]}`)
 	if kind, p := last(t, r); kind != api.FrameError || !strings.Contains(p, api.CodeBadRequest) {
 		t.Errorf("%d %s", kind, p)
 	}
