@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -13,28 +14,71 @@ import (
 
 // A box is one sandbox with its private state.
 type box struct {
-	id     string
-	tenant string // whose it is
-	actor  string // who made it
-	spec   backend.Spec
-	began  time.Time
-	inst   backend.Instance // set before the box is running, then constant
-	guest  *guest.Client    // likewise
-	meter  backend.Meter    // nil if the backend has none
-	ready  chan struct{}    // closed when the guest said hello
-	gone   chan struct{}    // closed when the instance has ended and left no trace
-	clock  hostClock
-	lag    lag
+	id      string
+	tenant  string // whose it is
+	actor   string // who made it
+	session string // never changes
+	handle  backend.Handle
+	created time.Time
+	seq     uint64 // the log's head when it was decided: all of its events are later
+	spec    backend.Spec
+	most    float64           // the most an exec may ask for beside limits; 0: limits say
+	began   time.Time         // when this process began with it
+	inst    backend.Instance  // set before the box is running, then constant
+	guest   *guest.Client     // likewise
+	meter   backend.Meter     // nil if the backend has none
+	last    backend.Deadliner // holds the ttl; nil: nobody but this process does
+	ready   chan struct{}     // closed when the guest said hello
+	gone    chan struct{}     // closed when the instance has ended and left no trace
+	settled chan struct{}     // closed when the end was recorded, or could not be
+	quiet   chan struct{}     // closed when it is gone and no exec is left
+	kick    chan struct{}     // the times have changed
+	clock   hostClock
+	lag     lag
+	slots   slots
+	ops     chan struct{} // one for each file operation under way
 
-	mu     sync.Mutex
-	public api.Sandbox
-	state  State
-	execs  int
-	ending string // set by whoever ends it first
-	exit   backend.Exit
-	caps   capSet
-	usage  usage
-	report *api.EndReport
+	life sync.Mutex // one change of its life at a time: pause, resume, times, tags
+	rec  sync.Mutex // keeps the order of owed; after life, before nothing
+	owed []api.Event
+
+	mu         sync.Mutex
+	public     api.Sandbox
+	env        map[string]string
+	state      State
+	ttl, idle  time.Duration // 0: none
+	persistent bool
+	touched    time.Time // the last request
+	calls      int       // requests on their way that take long
+	execs      int
+	jobs       map[string]*job
+	order      []*job // oldest first
+	ending     string // set by whoever ends it first
+	ender      string // whose doing that was
+	stopping   time.Time
+	endedAt    time.Time
+	exit       backend.Exit
+	caps       capSet
+	usage      usage
+	wake       chan struct{} // closed when it is resumed; nil: nobody waits
+	looked     look
+	report     *api.EndReport
+	silent     error // why greet gave up
+	unsaved    bool  // its end is not on disk
+}
+
+func newBox(id string, created time.Time) *box {
+	return &box{
+		id: id, created: created, began: time.Now(), touched: time.Now(), state: Creating,
+		ready: make(chan struct{}), gone: make(chan struct{}), settled: make(chan struct{}), quiet: make(chan struct{}), kick: make(chan struct{}, 1),
+		ops: make(chan struct{}, maxFileOps), jobs: map[string]*job{},
+	}
+}
+
+// statuses are PandaStack's words for states.
+var statuses = map[State]string{
+	Creating: api.StatusCreating, Running: api.StatusRunning, Paused: api.StatusPaused,
+	Ending: api.StatusStopping, Ended: api.StatusDeleted, Failed: api.StatusFailed,
 }
 
 // view is a copy of the public side.
@@ -42,9 +86,35 @@ func (b *box) view() api.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := b.public
-	v.State = string(b.state)
+	v.State, v.Status = string(b.state), statuses[b.state]
 	v.Tags, v.TimingsMS = maps.Clone(v.Tags), maps.Clone(v.TimingsMS)
+	v.ID, v.Metadata = v.SandboxID, maps.Clone(v.Tags)
+	v.CPU = int(math.Ceil(max(v.Limits.CPUs, 1)))
+	v.MemoryMB = max(v.Limits.MemoryBytes>>20, 0)
+	v.BootMS, v.BootMode = v.TimingsMS["create"], "cold"
+	if boot, ok := v.TimingsMS["boot"]; ok {
+		v.BootMS = boot
+	}
+	v.TTLSeconds, v.Persistent = b.ttl.Seconds(), b.persistent
+	v.CreatedAt = stamp(b.created)
+	if b.ttl > 0 {
+		v.ExpiresAt = stamp(b.created.Add(b.ttl))
+	}
+	if !b.persistent {
+		v.IdleTimeoutSeconds = b.idle.Seconds()
+	}
+	if b.state.final() {
+		v.Ending, v.EndedAt = b.ending, stamp(b.endedAt)
+	}
 	return v
+}
+
+// stamp is a time as answers have it.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
 }
 
 // move changes the state and says whether that was legal.
@@ -56,12 +126,22 @@ func (b *box) move(to State) error {
 	return err
 }
 
+// now is the state.
+func (b *box) now() State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state
+}
+
 // end marks why the sandbox ends. The first reason stays.
 func (b *box) end(ending string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ending == "" {
 		b.ending = ending
+	}
+	if b.stopping.IsZero() {
+		b.stopping = time.Now()
 	}
 	if s, err := b.state.next(Ending); err == nil {
 		b.state = s
@@ -78,7 +158,6 @@ func (b *box) timing(part string, d time.Duration) {
 // greet waits for the guest's first word. A guest that does not speak in time
 // is stopped: nothing it was asked to do would ever end.
 func (e *Engine) greet(b *box) {
-	defer e.wg.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), e.opt.Boot)
 	defer cancel()
 	if _, err := b.guest.Hello(ctx); err != nil {
@@ -86,6 +165,9 @@ func (e *Engine) greet(b *box) {
 		case <-b.gone:
 		default:
 			e.opt.Log.Warn("guest did not answer", "sandbox_id", b.id, "error", err)
+			b.mu.Lock()
+			b.silent = &api.Error{Code: api.CodeGuestSilent, Message: "the sandbox started, but the agent in it did not answer: " + clip(err.Error(), 512), Hint: "try again; berm doctor"}
+			b.mu.Unlock()
 			e.stop(b, api.EndHostFailure)
 		}
 		return
@@ -97,7 +179,6 @@ func (e *Engine) greet(b *box) {
 // watch waits for the end of the instance, however it comes, and settles what
 // remains: why, what it used, and that nothing is left.
 func (e *Engine) watch(b *box) {
-	defer e.wg.Done()
 	exit, werr := b.inst.Wait(context.Background())
 	ctx, cancel := context.WithTimeout(context.Background(), e.opt.StopFor)
 	defer cancel()
@@ -108,6 +189,9 @@ func (e *Engine) watch(b *box) {
 	b.mu.Lock()
 	b.exit = exit
 	b.ending = trueEnding(b.ending, exit, b.usage.oomKills > 0, b.usage.taskFails > 0)
+	if exit.Cause == causeDeadline && b.ending == api.EndTimeout && b.last != nil {
+		b.ending = api.EndTTL // nothing else is held by the host
+	}
 	to := Ended
 	if serr != nil || werr != nil {
 		to = Failed
@@ -116,10 +200,20 @@ func (e *Engine) watch(b *box) {
 	if s, err := b.state.next(to); err == nil {
 		b.state = s
 	}
+	b.endedAt = time.Now()
+	if !b.stopping.IsZero() {
+		b.public.TimingsMS["teardown"] = ms(time.Since(b.stopping))
+	}
+	if b.execs == 0 {
+		close(b.quiet)
+	}
 	b.mu.Unlock()
 	close(b.gone)
-	e.forget(b.id)
+	e.bury(b)
 }
+
+// causeDeadline is backend.Exit's word for it.
+const causeDeadline = "deadline"
 
 // trueEnding is why a sandbox ended: what the host saw of it, where that is a
 // wall; else what it was marked with by whoever stopped it, "" for nobody.
@@ -131,7 +225,7 @@ func trueEnding(marked string, x backend.Exit, oom, tasks bool) string {
 		return api.EndProcesses
 	case marked != "":
 		return marked
-	case x.Cause == "deadline":
+	case x.Cause == causeDeadline:
 		return api.EndTimeout
 	case x.Cause == "stopped":
 		return api.EndKilled

@@ -62,7 +62,8 @@ func (b *box) sample() (disk int64, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	g := &b.usage
-	g.last.CPU = max(g.last.CPU, u.CPU)
+	u.CPU = max(g.last.CPU, u.CPU)
+	g.last = u
 	g.memory = max(g.memory, u.MemoryPeak, u.MemoryBytes)
 	g.tasks = max(g.tasks, u.Tasks)
 	g.disk = max(g.disk, u.DiskBytes)

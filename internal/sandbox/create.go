@@ -1,16 +1,18 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/guest"
-	"github.com/bermhq/berm/internal/policy"
 )
 
 // DeadlineSlack is what a run may take beside its exec: boot, copies in and
@@ -18,66 +20,121 @@ import (
 // engine dies.
 const DeadlineSlack = 10 * time.Minute
 
-// Create makes a sandbox: decide, start, and answer as soon as the instance
-// runs. The guest may still be coming up then; what is asked of it waits in
-// its stream.
-func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox, error) {
-	began := time.Now()
-	limits, verdict := policy.Limits(req.Limits)
-	if err := verdict.Err(); err != nil {
-		return api.Sandbox{}, err
-	}
-	if err := policy.Tags(req.Tags).Err(); err != nil {
-		return api.Sandbox{}, err
-	}
-	if req.RunID != "" && !api.ValidID(req.RunID) {
-		return api.Sandbox{}, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("run_id %.60q is not an id", req.RunID)}
-	}
-	if req.Template == "" {
-		req.Template = "host"
-	}
-	if !validName(req.Template) {
-		return api.Sandbox{}, &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("template %.60q is not a name", req.Template)}
-	}
-	image, err := e.opt.Images(req.Template)
-	if err != nil {
-		return api.Sandbox{}, err
-	}
-	be, err := e.pick(ctx, req.Isolation)
-	if err != nil {
-		return api.Sandbox{}, err
-	}
+// hostname is every guest's.
+const hostname = "berm"
 
-	info := be.Info()
-	b := &box{
-		id:     api.NewID(api.KindSandbox),
-		tenant: CallerOf(ctx).Tenant,
-		actor:  CallerOf(ctx).Actor,
-		began:  began,
-		ready:  make(chan struct{}),
-		gone:   make(chan struct{}),
-		state:  Creating,
+// Create makes a sandbox: decide, record, start. Without a journal it answers
+// as soon as the instance runs: the guest may still be coming up then, and what
+// is asked of it waits in its stream. With one it answers when the guest has
+// said hello. Either way an error means that nothing is left.
+func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox, error) {
+	caller := CallerOf(ctx)
+	w, err := e.decide(caller, req)
+	if err != nil {
+		return api.Sandbox{}, err
 	}
-	b.spec = backend.Spec{ID: b.id, Image: image, Hostname: "berm", Limits: limits}
-	if req.RunID != "" && limits.TimeoutSeconds != api.Unlimited {
-		b.spec.Deadline = began.Add(seconds(limits.TimeoutSeconds) + DeadlineSlack)
+	be, err := e.pick(ctx, w.req.Isolation, w.req.MinIsolation)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	b, err := e.draft(ctx, caller, w, be, req.Template)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	if err := e.reserve(b); err != nil {
+		return api.Sandbox{}, err
+	}
+	if err := e.announce(ctx, caller, b); err != nil {
+		e.release(b, "")
+		return api.Sandbox{}, err
+	}
+	if err := e.start(ctx, be, b); err != nil {
+		e.release(b, "")
+		e.neverStarted(b, system, err)
+		return api.Sandbox{}, err
+	}
+	if err := e.welcome(ctx, b, caller.Actor); err != nil {
+		return api.Sandbox{}, err
+	}
+	e.mu.Lock()
+	e.books.creates++
+	e.mu.Unlock()
+	return b.view(), nil
+}
+
+// draft is the box of what was decided.
+func (e *Engine) draft(ctx context.Context, caller Caller, w wanted, be backend.Backend, asked string) (*box, error) {
+	info, req := be.Info(), w.req
+	b := newBox(api.NewID(api.KindSandbox), time.Now())
+	b.tenant, b.actor, b.session = caller.Tenant, caller.Actor, w.session
+	b.handle = backend.Handle{Backend: info.Name, ID: b.id}
+	b.env, b.ttl, b.idle, b.persistent, b.most = req.Env, w.ttl, w.idle, w.persistent, w.execMost
+	b.spec = backend.Spec{ID: b.id, Image: w.image, Hostname: hostname, Limits: req.Limits}
+	switch {
+	case e.opt.Journal != nil:
+		b.spec.Deadline, b.spec.Extend = b.created.Add(b.ttl+ttlSlack), true
+	case req.RunID != "" && req.Limits.TimeoutSeconds != api.Unlimited:
+		b.spec.Deadline = b.created.Add(seconds(req.Limits.TimeoutSeconds) + DeadlineSlack)
 	}
 	weak := []string{}
-	if w, ok := be.(backend.Weakened); ok {
-		if weak, err = w.HostFacts(ctx, limits); err != nil {
-			return api.Sandbox{}, hostFailure("look at the host", err)
+	if wb, ok := be.(backend.Weakened); ok {
+		var err error
+		if weak, err = wb.HostFacts(ctx, req.Limits); err != nil {
+			return nil, hostFailure("look at the host", err)
 		}
 	}
 	b.public = api.Sandbox{
-		SandboxID: b.id, RunID: req.RunID, Tenant: b.tenant, Template: req.Template,
+		SandboxID: b.id, RunID: req.RunID, Tenant: b.tenant, Session: b.session,
+		Template: cmp.Or(asked, w.resolved), TemplateResolved: w.resolved,
 		Isolation: info.Name, Boundary: info.Boundary, HostFactsWeakening: weak,
-		Limits: limits, Tags: map[string]string{}, TimingsMS: map[string]float64{},
+		Limits: req.Limits, Tags: w.tags, TimingsMS: map[string]float64{},
 	}
-	maps.Copy(b.public.Tags, req.Tags)
-	if err := e.start(ctx, be, b); err != nil {
-		return api.Sandbox{}, err
+	return b, nil
+}
+
+// announce puts the decision on disk: the record, so that whatever is started
+// is known to the next engine, then the event.
+func (e *Engine) announce(ctx context.Context, caller Caller, b *box) error {
+	if e.opt.Journal == nil {
+		return nil
 	}
-	return b.view(), nil
+	b.seq = e.opt.Journal.Head()
+	if err := e.save(b); err != nil {
+		e.opt.Journal.Drop(b.id) // it may be there in spite of that
+		return err
+	}
+	p := b.public
+	ev := b.event(caller.Actor, api.EventSandboxCreated, createdData{
+		Template: p.Template, TemplateResolved: p.TemplateResolved, Isolation: p.Isolation, Boundary: p.Boundary, Limits: p.Limits,
+		TTLSeconds: b.ttl.Seconds(), IdleTimeoutSeconds: b.idle.Seconds(), Persistent: b.persistent,
+		Env: slices.Sorted(maps.Keys(b.env)),
+	})
+	err := e.decided(ctx, b, ev)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil { // the caller left; the event may be on disk
+		e.neverStarted(b, caller.Actor, err)
+		return err
+	}
+	e.opt.Journal.Drop(b.id)
+	return err
+}
+
+// neverStarted records that what was decided did not come to be. Should even
+// that fail, the record stays, and the next engine says it.
+func (e *Engine) neverStarted(b *box, actor string, why error) {
+	if e.opt.Journal == nil {
+		return
+	}
+	ending := api.EndHostFailure
+	if errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) {
+		ending = api.EndKilled // its caller left
+	}
+	ev := b.event(actor, api.EventSandboxEnded, endedData{Ending: ending, CapsHit: []string{}, NeverStarted: true, Reason: clip(why.Error(), 512)})
+	if e.happened(b, ev) == nil {
+		e.opt.Journal.Drop(b.id)
+	}
 }
 
 // start brings b to life on be, or leaves no trace.
@@ -86,16 +143,12 @@ func (e *Engine) start(ctx context.Context, be backend.Backend, b *box) error {
 	if err != nil {
 		return hostFailure("start sandbox", err)
 	}
-	conn, err := inst.Agent(ctx)
-	if err == nil {
-		b.inst, b.guest = inst, guest.New(conn, guest.Options{})
-		b.meter, _ = inst.(backend.Meter)
-		b.clock.set, _ = inst.(backend.Deadliner)
+	if err = e.connect(ctx, b, inst); err == nil {
 		if t, ok := inst.(backend.Timed); ok {
 			maps.Copy(b.public.TimingsMS, t.Timings())
 		}
 		b.timing("create", time.Since(b.began))
-		err = e.admit(ctx, b)
+		err = e.admit(ctx, b, Running)
 	}
 	if err != nil {
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.opt.StopFor)
@@ -104,43 +157,116 @@ func (e *Engine) start(ctx context.Context, be backend.Backend, b *box) error {
 		if b.guest != nil {
 			b.guest.Close()
 		}
+		e.forgotten(b.handle)
 		return hostFailure("start sandbox", err)
 	}
-	go e.watch(b)
-	go e.greet(b)
+	return nil
+}
+
+// maxStreams bounds the calls to one guest, and with them what it can have
+// waiting in here. It has room for all slots and for the small calls beside.
+const maxStreams = 128
+
+// connect gives b its instance and the stream to its guest.
+func (e *Engine) connect(ctx context.Context, b *box, inst backend.Instance) error {
+	conn, err := inst.Agent(ctx)
+	if err != nil {
+		return err
+	}
+	b.inst, b.guest = inst, guest.New(conn, guest.Options{MaxStreams: maxStreams})
+	b.meter, _ = inst.(backend.Meter)
+	d, _ := inst.(backend.Deadliner)
+	if e.opt.Journal != nil {
+		b.last = d // one exec's time never ends a sandbox that others use
+	} else {
+		b.clock.set = d
+	}
 	return nil
 }
 
 // admit makes b known, unless nobody would ever end it: the caller left, or
 // the engine is closing.
-func (e *Engine) admit(ctx context.Context, b *box) error {
+func (e *Engine) admit(ctx context.Context, b *box, as State) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return &api.Error{Code: api.CodeHostFailure, Message: "the engine is closing"}
+		return &api.Error{Code: api.CodeShuttingDown, Message: "the engine is closing"}
 	}
-	if err := b.move(Running); err != nil {
+	if err := b.move(as); err != nil {
 		return err
 	}
 	e.boxes[b.id] = b
-	e.wg.Add(2) // watch and greet
+	e.tend()
+	e.wg.Go(func() { e.watch(b) })
+	e.wg.Go(func() { e.mind(b) })
+	if as == Running {
+		e.wg.Go(func() { e.greet(b) })
+	}
 	return nil
+}
+
+// tend starts the janitor; e.mu is held.
+func (e *Engine) tend() {
+	if e.opt.Journal != nil && !e.tended && !e.closed {
+		e.tended = true
+		e.wg.Go(e.janitor)
+	}
+}
+
+// welcome waits, under a journal, for the guest's first word and records that
+// the sandbox runs. Until then its id is nobody's: without an answer it ends.
+func (e *Engine) welcome(ctx context.Context, b *box, actor string) error {
+	if e.opt.Journal == nil {
+		return nil
+	}
+	err := b.up(ctx) // bounded by greet
+	if err == nil {
+		b.mu.Lock()
+		timings := maps.Clone(b.public.TimingsMS)
+		b.mu.Unlock()
+		err = e.decided(ctx, b, b.event(actor, api.EventSandboxStarted, startedData{TimingsMS: timings}))
+	}
+	if err == nil {
+		return nil
+	}
+	ending := api.EndHostFailure
+	if ctx.Err() != nil {
+		ending = api.EndKilled
+	}
+	if serr := e.stop(b, ending); serr != nil {
+		e.opt.Log.Error("sandbox nobody waits for would not end", "sandbox_id", b.id, "error", serr)
+	}
+	b.mu.Lock()
+	silent := b.silent
+	b.mu.Unlock()
+	if silent != nil {
+		return silent
+	}
+	return err
 }
 
 // pick chooses the backend for an isolation kind. auto takes the first usable
 // one and never one weaker than a user-space kernel.
-func (e *Engine) pick(ctx context.Context, isolation string) (backend.Backend, error) {
+func (e *Engine) pick(ctx context.Context, isolation, floor string) (backend.Backend, error) {
+	if floor != "" && floor != api.IsolationGVisor {
+		return nil, &api.Error{
+			Code:    api.CodeRungUnavailable,
+			Message: "min_isolation " + floor + ": the strongest isolation of this build is gvisor (boundary user-kernel)",
+			Hint:    "min_isolation gvisor; berm doctor says what this host offers",
+		}
+	}
 	var refusal error
 	for _, be := range e.backends {
 		info := be.Info()
-		if isolation == "" || isolation == api.IsolationAuto {
+		if isolation == "" || isolation == api.IsolationAuto || floor != "" {
 			if info.Boundary != api.BoundaryUserKernel {
 				continue
 			}
-		} else if info.Name != isolation {
+		}
+		if isolation != "" && isolation != api.IsolationAuto && info.Name != isolation {
 			continue
 		}
 		err := e.check(ctx, be)

@@ -24,13 +24,17 @@ import (
 //     or the exec was too short for samples. What is written and deleted
 //     between two samples still went through the page cache, which is in the
 //     cgroup's high-water mark: that much there does as well.
+//   - "timeout": there is one, and it is over. The agent's own clock runs a
+//     little longer than the one in here, so this is the word of a time when
+//     nobody was here.
+//   - "output": of a kept exec. A lie gives a program nothing but a worse ending.
 //   - "killed": never. Who has asked for that is known here, and then the
 //     guest's word is not needed.
 //   - peaks: clamped to the limits; memory and disk only where no meter is.
 //
 // What is not believed of an ending becomes signal 9: killed it was, says the
 // guest, and not by us. A meter that knows no such figure contradicts nothing.
-type credit struct{ memory, processes, disk bool }
+type credit struct{ memory, processes, disk, timeout, output bool }
 
 // credit weighs what the host saw of x; oom and tasks are its caps' own word.
 func (x *execution) credit(oom, tasks bool) credit {
@@ -55,17 +59,18 @@ func (x *execution) credit(oom, tasks bool) credit {
 		memory:    l.MemoryBytes > 0 && memory,
 		processes: l.Pids > 0 || tasks,
 		disk:      l.DiskBytes > 0 && disk,
+		timeout:   x.timeout > 0 && x.over.Sub(x.began) >= x.timeout,
+		output:    x.kept > 0,
 	}
 }
 
 // exit is what of an exit is believed.
 func (k credit) exit(x guest.Exit) guest.Exit {
 	switch {
-	case x.EndedBy == guest.EndedMemory && k.memory, x.EndedBy == guest.EndedProcesses && k.processes:
-	case x.EndedBy == guest.EndedMemory, x.EndedBy == guest.EndedProcesses, x.EndedBy == guest.EndedKilled:
+	case x.EndedBy == guest.EndedMemory && k.memory, x.EndedBy == guest.EndedProcesses && k.processes,
+		x.EndedBy == guest.EndedTimeout && k.timeout, x.EndedBy == guest.EndedOutput && k.output:
+	case x.EndedBy != "":
 		x.EndedBy, x.Signal = "", int(syscall.SIGKILL)
-	default:
-		x.EndedBy = ""
 	}
 	return x
 }

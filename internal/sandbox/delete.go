@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"time"
 
 	"github.com/bermhq/berm/api"
 )
@@ -14,35 +13,40 @@ func (e *Engine) Delete(ctx context.Context, id string) (api.EndReport, error) {
 	if err != nil {
 		return api.EndReport{}, err
 	}
-	return e.remove(b)
+	return e.remove(b, CallerOf(ctx).Actor)
 }
 
 // remove ends b because somebody asked. The caller's patience does not matter:
 // half an end is none.
-func (e *Engine) remove(b *box) (api.EndReport, error) {
-	began := time.Now()
-	err := e.stop(b, api.EndKilled)
-	took := time.Since(began)
-	figures := b.figures()
-
+func (e *Engine) remove(b *box, actor string) (api.EndReport, error) {
+	b.mu.Lock()
+	if b.ending == "" {
+		b.ender = actor
+	}
+	report := b.report
+	b.mu.Unlock()
+	if report == nil {
+		if err := e.stop(b, api.EndKilled); err != nil {
+			return api.EndReport{}, err
+		}
+		<-b.settled // bounded by Settle and Record
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.report == nil {
-		b.public.TimingsMS["teardown"] = ms(took)
-		b.report = &api.EndReport{
-			SandboxID: b.id,
-			Ending:    b.ending,
-			CapsHit:   b.caps.list(),
-			Usage:     figures,
-			TimingsMS: map[string]float64{},
-		}
-		for k, v := range b.public.TimingsMS {
-			b.report.TimingsMS[k] = v
-		}
-	}
-	if err != nil {
-		b.report = nil
-		return api.EndReport{}, err
-	}
 	return *b.report, nil
+}
+
+// Report is what remains of a sandbox that has ended.
+func (e *Engine) Report(ctx context.Context, id string) (api.EndReport, bool, error) {
+	b, err := e.find(ctx, id)
+	if err != nil {
+		return api.EndReport{}, false, err
+	}
+	figures := b.figures()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.report != nil {
+		return *b.report, true, nil
+	}
+	return api.EndReport{SandboxID: b.id, CapsHit: b.caps.list(), Usage: figures, TimingsMS: map[string]float64{}}, false, nil
 }

@@ -18,7 +18,7 @@ func (x *execution) finish(readErr error, stop string) api.ExecResult {
 	x.sample()
 	oom, tasks := b.since(x.mark, &x.caps)
 	for _, n := range x.sent {
-		if n > x.limit {
+		if n > max(x.limit, x.kept) {
 			x.caps.add(api.CapOutput)
 		}
 	}
@@ -55,12 +55,15 @@ func (x *execution) finish(readErr error, stop string) api.ExecResult {
 		x.caps.add(api.CapProcesses)
 	case api.EndTimeout:
 		x.caps.add(api.CapTimeout)
+	case api.EndOutput:
+		x.caps.add(api.CapOutput)
 	}
 	if x.dropped && res.Reason == "" {
 		res.Reason = "output is missing: nobody took it in time"
 	}
 	res.ExitCode = exitCode(res.Ending, exit)
 	res.CapsHit = x.caps.list()
+	x.tell()
 	b.mu.Lock()
 	b.caps |= x.caps
 	b.mu.Unlock()
@@ -98,6 +101,10 @@ func told(x guest.Exit) (ending, notStarted string) {
 		return api.EndMemory, ""
 	case x.EndedBy == guest.EndedProcesses:
 		return api.EndProcesses, ""
+	case x.EndedBy == guest.EndedTimeout:
+		return api.EndTimeout, ""
+	case x.EndedBy == guest.EndedOutput:
+		return api.EndOutput, ""
 	case x.Signal != 0:
 		return api.EndSignal, ""
 	}

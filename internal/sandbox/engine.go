@@ -26,15 +26,22 @@ type Options struct {
 	// Journal keeps what must outlive this process; nil: nothing does.
 	Journal Journal
 
-	Boot    time.Duration // a new guest answers within this; 0: 10 s
-	Grace   time.Duration // a killed exec is over within this, else the sandbox is; 0: 300 ms
-	Settle  time.Duration // wait for the host's word after the stream broke; 0: 2 s
-	Stall   time.Duration // a file transfer makes progress within this; 0: 10 s
-	Listing time.Duration // a list of files is there within this; 0: 15 s
-	Drain   time.Duration // when its time is over, output moves within this and ends within five of it; 0: 2 s
-	EndAll  time.Duration // what a command left running is ended within this, else the sandbox is; 0: 2 s
-	Sample  time.Duration // how often usage is read during an exec; 0: 50 ms
-	StopFor time.Duration // stopping an instance may take this long; 0: 15 s
+	Boot     time.Duration // a new guest answers within this; 0: 10 s
+	Grace    time.Duration // a killed exec is over within this, else the sandbox is; 0: 300 ms
+	Settle   time.Duration // wait for the host's word after the stream broke; 0: 2 s
+	Stall    time.Duration // a file transfer makes progress within this; 0: 10 s
+	Listing  time.Duration // a list of files is there within this; 0: 15 s
+	Drain    time.Duration // when its time is over, output moves within this and ends within five of it; 0: 2 s
+	EndAll   time.Duration // what a command left running is ended within this, else the sandbox is; 0: 2 s
+	Sample   time.Duration // how often usage is read during an exec; 0: 50 ms
+	StopFor  time.Duration // stopping an instance may take this long; 0: 15 s
+	Record   time.Duration // and the record of what has happened this long; 0: 15 s
+	Comeback time.Duration // a kept exec that belongs to its callers outlives the last of them by this; 0: 10 s
+	Retain   time.Duration // ended sandboxes are remembered for this long; 0: a day
+
+	Budget int64            // bytes of memory that all sandboxes may have as their caps; 0: not counted
+	Quota  Quota            // of each tenant
+	Quotas map[string]Quota // of these tenants instead
 }
 
 func (o Options) withDefaults() Options {
@@ -42,7 +49,7 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Images == nil {
-		o.Images = func(template string) (string, error) { return template, nil }
+		o.Images = sameName
 	}
 	for _, d := range []struct {
 		v   *time.Duration
@@ -51,6 +58,7 @@ func (o Options) withDefaults() Options {
 		{&o.Boot, 10 * time.Second}, {&o.Grace, 300 * time.Millisecond}, {&o.Settle, 2 * time.Second},
 		{&o.Stall, 10 * time.Second}, {&o.Listing, 15 * time.Second}, {&o.Drain, 2 * time.Second}, {&o.EndAll, 2 * time.Second},
 		{&o.Sample, 50 * time.Millisecond}, {&o.StopFor, 15 * time.Second},
+		{&o.Record, 15 * time.Second}, {&o.Comeback, 10 * time.Second}, {&o.Retain, 24 * time.Hour},
 	} {
 		if *d.v <= 0 {
 			*d.v = d.def
@@ -59,21 +67,21 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// maxPast is how many ended sandboxes are remembered for their reports.
-const maxPast = 1024
-
 // An Engine makes and keeps sandboxes. It is safe for concurrent use.
 type Engine struct {
 	opt      Options
 	backends []backend.Backend
 
-	mu     sync.Mutex
+	mu     sync.Mutex // before box.mu
 	boxes  map[string]*box
-	past   []string        // ended ones, oldest first
+	past   []*box          // ended ones, oldest first
 	usable map[string]bool // backends whose Check passed
 	closed bool
+	tended bool // the janitor is there
+	books  books
 
-	wg sync.WaitGroup // one per watcher
+	quit chan struct{}  // closed by Close
+	wg   sync.WaitGroup // everything that runs by itself
 }
 
 // New returns an Engine over backends, the preferred one first. It does no I/O.
@@ -83,6 +91,8 @@ func New(backends []backend.Backend, opt Options) *Engine {
 		backends: backends,
 		boxes:    map[string]*box{},
 		usable:   map[string]bool{},
+		books:    newBooks(),
+		quit:     make(chan struct{}),
 	}
 }
 
@@ -98,6 +108,9 @@ func (e *Engine) Get(ctx context.Context, id string) (api.Sandbox, error) {
 // Close ends every sandbox, waits until all are gone, and refuses new ones.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
+	if !e.closed {
+		close(e.quit)
+	}
 	e.closed = true
 	var live []*box
 	for _, b := range e.boxes {
@@ -108,7 +121,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	errs := make([]error, len(live))
 	var wg sync.WaitGroup
 	for i, b := range live {
-		wg.Go(func() { _, errs[i] = e.remove(b) })
+		wg.Go(func() { _, errs[i] = e.remove(b, system) })
 	}
 	wg.Wait()
 	done := make(chan struct{})
@@ -173,25 +186,23 @@ func (e *Engine) rungs(ctx context.Context) []api.Rung {
 }
 
 // find is the one place that decides whose a sandbox is: an id of another
-// tenant does not exist.
+// tenant does not exist. Whoever asks keeps the sandbox from being idle.
 func (e *Engine) find(ctx context.Context, id string) (*box, error) {
+	b, err := e.look(ctx, id)
+	if err == nil {
+		b.touch()
+	}
+	return b, err
+}
+
+// look is find without a touch.
+func (e *Engine) look(ctx context.Context, id string) (*box, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b := e.boxes[id]; b != nil && b.tenant == CallerOf(ctx).Tenant {
 		return b, nil
 	}
 	return nil, &api.Error{Code: api.CodeSandboxNotFound, Message: fmt.Sprintf("sandbox %.40q does not exist", id)}
-}
-
-// forget keeps the number of remembered sandboxes bounded.
-func (e *Engine) forget(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.past = append(e.past, id)
-	for len(e.past) > maxPast {
-		delete(e.boxes, e.past[0])
-		e.past = e.past[1:]
-	}
 }
 
 func hostFailure(step string, err error) error {

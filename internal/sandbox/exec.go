@@ -47,67 +47,74 @@ type Input struct {
 }
 
 const (
-	maxExecs     = 32       // at once in one sandbox
 	outAhead     = 1 << 20  // output that may wait for a slow reader
 	outRemainder = 16 << 20 // the same for what is left when the exec is over
 	outPiece     = 32 << 10 // the most that Output gets at once
 )
 
-// Exec runs one command to its end. The error is not nil only if nothing was
-// executed; every other trouble is an ending.
+// Exec runs one command to its end. An error means that nothing was executed,
+// or with audit.failed that the end of it could not be recorded; every other
+// trouble is an ending. A request with an exec_id that is known is answered
+// from that exec.
 func (e *Engine) Exec(ctx context.Context, id string, req api.ExecRequest, s Streams) (api.ExecResult, error) {
 	b, err := e.find(ctx, id)
 	if err != nil {
 		return api.ExecResult{}, err
 	}
-	start, timeout, err := b.plan(req)
+	p, err := b.plan(req)
 	if err != nil {
 		return api.ExecResult{}, err
 	}
-	if err := b.enter(); err != nil {
-		return api.ExecResult{}, err
+	if req.ExecID != "" || req.Detach {
+		return e.execOnce(ctx, b, p, req.Detach, s)
 	}
-	defer b.leave()
-
-	x := &execution{e: e, b: b, id: start.ID, streams: s, began: time.Now(), mark: b.mark(),
-		out: newQueue(outAhead), flooded: make(chan struct{}), deaf: make(chan struct{}),
-		limit: b.spec.Limits.OutputBytes, endAll: req.EndAll}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if err := x.hold(ctx, timeout); err != nil {
+	x := e.execution(b, p, s)
+	x.endAll = req.EndAll
+	if err := x.hold(ctx, p.timeout); err != nil {
 		return api.ExecResult{}, err
 	}
 	defer x.release()
-	if x.p, err = b.guest.Start(ctx, start); errors.Is(err, guest.ErrBusy) {
-		return api.ExecResult{}, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("sandbox %s: %v", b.id, err)}
-	} else if err != nil {
+	j, _, err := e.begin(ctx, b, p, false, false)
+	if err != nil {
+		return api.ExecResult{}, err
+	}
+	x.job = j
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(j.killed, cancel)()
+	res, err := x.perform(ctx, p)
+	return res, errors.Join(err, e.finished(b, j, res, x.sent[Stdout]+x.sent[Stderr]))
+}
+
+func (e *Engine) execution(b *box, p plan, s Streams) *execution {
+	return &execution{e: e, b: b, id: p.start.ID, streams: s, began: time.Now(), mark: b.mark(), timeout: p.timeout,
+		out: newQueue(outAhead), flooded: make(chan struct{}), deaf: make(chan struct{}),
+		limit: b.spec.Limits.OutputBytes}
+}
+
+// perform asks the guest to run x and sees to it until it is over.
+func (x *execution) perform(ctx context.Context, p plan) (api.ExecResult, error) {
+	var err error
+	x.p, err = x.b.guest.Start(ctx, p.start)
+	switch {
+	case errors.Is(err, guest.ErrBusy):
+		text := fmt.Sprintf("sandbox %s: %v", x.b.id, err)
+		return api.ExecResult{ExecID: x.id, ExitCode: 125, Ending: api.EndHostFailure, CapsHit: []string{}, NotStarted: text, TimingsMS: map[string]float64{}},
+			&api.Error{Code: api.CodeRate, Message: text, Hint: "wait for one to end", RetryAfter: retryRather}
+	case err != nil:
 		stop := ""
 		if ctx.Err() != nil {
 			stop = api.EndKilled
 		}
 		return x.finish(err, stop), nil
 	}
-	return x.run(ctx, timeout), nil
-}
-
-// enter and leave count the execs of a sandbox.
-func (b *box) enter() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.state != Running {
-		return &api.Error{Code: api.CodeSandboxEnded, Message: fmt.Sprintf("sandbox %s is %s", b.id, b.state)}
+	if p.input != "" {
+		go func() {
+			x.p.Write([]byte(p.input))
+			x.p.CloseStdin()
+		}()
 	}
-	if b.execs >= maxExecs {
-		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("sandbox %s already runs %d commands", b.id, maxExecs)}
-	}
-	b.execs++
-	return nil
-}
-
-func (b *box) leave() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.execs--
+	return x.run(ctx, p.timeout), nil
 }
 
 // An execution is one exec on its way from start to ending.
@@ -115,13 +122,16 @@ type execution struct {
 	e       *Engine
 	b       *box
 	id      string
+	job     *job
 	p       *guest.Process
+	timeout time.Duration
 	streams Streams
 	began   time.Time
 	ran     time.Time // when the guest was known to be up
 	over    time.Time // when the program had ended
 	mark    mark
 	limit   int64
+	kept    int64 // bytes of output that are kept inside; 0: none, they come here
 
 	out     *queue
 	flooded chan struct{} // closed at the flood bound
@@ -132,6 +142,7 @@ type execution struct {
 	endAll  bool
 	loose   bool   // the host's deadline still has room for a boot
 	caps    capSet // run's own, and so is disk
+	noted   capSet // of those, the ones that the log knows
 	disk    int64  // the most that a sample saw in use
 }
 
@@ -182,6 +193,7 @@ wait:
 			break wait
 		case <-tick.C:
 			x.sample()
+			x.tell()
 			if x.loose && ready == nil { // not sooner: most commands are over by now
 				x.loose = false
 				go x.tighten(timeout)
@@ -189,7 +201,9 @@ wait:
 		}
 	}
 	if readDone != nil {
-		err = x.halt(stop, readDone)
+		if err, readDone = x.awake(stop, readDone); readDone != nil {
+			err = x.halt(stop, readDone)
+		}
 	}
 	select {
 	case <-x.flooded: // cut there, even if the program ended in the same moment
@@ -203,8 +217,37 @@ wait:
 	x.over = time.Now()
 	x.sample()
 	x.release() // what follows is not the program's time
+	if x.kept > 0 && err == nil && x.b.now() == Running {
+		x.sent[Stdout] = x.e.written(x.b, x.id, x.e.opt.Grace)
+	}
 	x.drain(ctx, sendDone, deadline, stop == "" && err == nil, stop == api.EndKilled)
 	return x.finish(err, stop)
+}
+
+// awake waits until a paused sandbox goes on, or is gone: a program that is
+// stopped cannot be ended by its agent, and the others in there shall live.
+func (x *execution) awake(stop string, readDone chan error) (error, chan error) {
+	for wake := x.b.asleep(); stop != "" && wake != nil; wake = x.b.asleep() {
+		select {
+		case <-wake:
+		case <-x.b.gone:
+			return nil, readDone
+		case err := <-readDone:
+			return err, nil
+		}
+	}
+	return nil, readDone
+}
+
+// tell notes caps as soon as they are touched.
+func (x *execution) tell() {
+	if x.e.opt.Journal == nil || x.caps == x.noted {
+		return
+	}
+	for _, c := range (x.caps &^ x.noted).list() {
+		x.e.note(x.b, x.b.event(system, api.EventCapHit, capData{Cap: c, ExecID: x.id}))
+	}
+	x.noted = x.caps
 }
 
 // sweep ends what the command left running, or the sandbox with it.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -21,16 +22,22 @@ func (e *Engine) TarIn(ctx context.Context, id, dir string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	done, err := b.operate(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	w := e.patience(ctx, b, 0)
 	defer w.stop()
 	// More than the writable layer can hold is refused here, not by filling it.
 	limit := b.spec.Limits.DiskBytes + b.spec.Limits.DiskBytes/4 + 64<<20
 	lr := &io.LimitedReader{R: &watched{r: r, w: w}, N: limit}
-	err = b.guest.TarIn(w.ctx, p, api.GuestUID, api.GuestGID, lr)
+	t := e.tally(b, CallerOf(ctx).Actor, fileData{Path: p, Op: "tar-in"})
+	err = b.guest.TarIn(w.ctx, p, api.GuestUID, api.GuestGID, io.TeeReader(lr, t))
 	if lr.N <= 0 {
-		return &api.Error{Code: api.CodeFileTooLarge, Message: fmt.Sprintf("copy in: more than the disk cap of %d bytes", b.spec.Limits.DiskBytes), Hint: "give the sandbox more room with --disk"}
+		err = &api.Error{Code: api.CodeFileTooLarge, Message: fmt.Sprintf("copy in: more than the disk cap of %d bytes", b.spec.Limits.DiskBytes), Hint: "give the sandbox more room with --disk"}
 	}
-	return w.explain("copy in to "+p, err)
+	return errors.Join(w.explain("copy in to "+p, err), t.record(api.EventFileWritten, err != nil))
 }
 
 // Glob lists what matches pattern, a relative one below /workspace: *, ? and
@@ -74,7 +81,7 @@ func files(infos []guest.FileInfo) api.FileList {
 		if len(i.Path) > maxPath {
 			continue
 		}
-		l.Files = append(l.Files, api.FileInfo{Path: i.Path, Kind: i.Kind, Size: i.Size, Mode: i.Mode & 0o777})
+		l.Files = append(l.Files, api.FileInfo{Path: i.Path, Kind: i.Kind, Size: i.Size, Mode: i.Mode & 0o777, MTime: i.ModTime.Unix()})
 	}
 	return l
 }
@@ -86,14 +93,9 @@ func (e *Engine) ReadFile(ctx context.Context, id, name string, maxBytes int64) 
 	if err != nil {
 		return nil, err
 	}
-	w := e.patience(ctx, b, 0)
-	r, err := b.guest.ReadFile(w.ctx, p, max(maxBytes, 1)) // 0 would mean no bound there
-	if err != nil {
-		w.stop()
-		return nil, w.explain("read "+p, err)
-	}
-	w.pause(0)
-	return &watched{r: r, c: r, w: w, name: p}, nil
+	return e.download(ctx, b, fileData{Path: p, Op: "read"}, func(ctx context.Context) (io.ReadCloser, error) {
+		return b.guest.ReadFile(ctx, p, max(maxBytes, 1)) // 0 would mean no bound there
+	})
 }
 
 // open finds a live sandbox and makes name absolute in it.
@@ -102,11 +104,8 @@ func (e *Engine) open(ctx context.Context, id, name string) (*box, string, error
 	if err != nil {
 		return nil, "", err
 	}
-	b.mu.Lock()
-	state := b.state
-	b.mu.Unlock()
-	if state != Running {
-		return nil, "", &api.Error{Code: api.CodeSandboxEnded, Message: fmt.Sprintf("sandbox %s is %s", id, state)}
+	if err := b.usable(); err != nil {
+		return nil, "", err
 	}
 	if name == "" || len(name) > maxPath || strings.ContainsRune(name, 0) {
 		return nil, "", &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("path %.60q is empty, too long or holds a zero byte", name)}

@@ -48,7 +48,7 @@ type patience struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	stall  time.Duration
-	lag    *lag
+	b      *box
 
 	mu     sync.Mutex
 	budget time.Duration // what the guest has left in all
@@ -60,7 +60,7 @@ var errStalled = errors.New("the guest did not answer in time")
 
 // patience is for a transfer, or with once for an answer that comes within it.
 func (e *Engine) patience(ctx context.Context, b *box, once time.Duration) *patience {
-	w := &patience{stall: e.opt.Stall, budget: e.opt.Stall, lag: &b.lag, excess: -perCall}
+	w := &patience{stall: e.opt.Stall, budget: e.opt.Stall, b: b, excess: -perCall}
 	if once > 0 {
 		w.stall, w.budget = once, once
 	}
@@ -116,7 +116,9 @@ func (w *patience) stop() {
 	defer w.mu.Unlock()
 	w.timer.Stop()
 	w.book(0)
-	w.lag.add(w.excess)
+	if w.b.now() != Paused { // it could not have been quicker
+		w.b.lag.add(w.excess)
+	}
 	w.excess = 0
 	w.cancel(nil)
 }
@@ -124,15 +126,32 @@ func (w *patience) stop() {
 // explain turns an error of the guest into one for the caller.
 func (w *patience) explain(step string, err error) error {
 	var ge *guest.Error
+	var ae *api.Error
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &ae):
+		return err
+	case errors.Is(context.Cause(w.ctx), errStalled) && w.b.now() == Paused:
+		return w.b.usable()
 	case errors.Is(context.Cause(w.ctx), errStalled):
 		return &api.Error{Code: api.CodeGuestSilent, Message: step + ": " + errStalled.Error()}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
 		return &api.Error{Code: api.CodeFileNotFound, Message: step + ": does not exist"}
+	case errors.Is(err, syscall.EEXIST), errors.Is(err, syscall.ENOTEMPTY):
+		return &api.Error{Code: api.CodeFileExists, Message: step + ": something of that name is there already"}
+	case errors.Is(err, guest.ErrBusy):
+		return &api.Error{Code: api.CodeRate, Message: step + ": " + err.Error(), Hint: "wait", RetryAfter: retryRather}
+	case errors.Is(err, guest.ErrClosed), errors.Is(err, guest.ErrGone):
+		select {
+		case <-w.b.gone:
+			w.b.mu.Lock()
+			defer w.b.mu.Unlock()
+			return w.b.over()
+		case <-time.After(50 * time.Millisecond): // it may just be going
+		}
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EROFS),
 		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENXIO):
 		return &api.Error{Code: api.CodeFileRefused, Message: step + ": " + clip(err.Error(), 512)}

@@ -1,7 +1,13 @@
 package sandbox
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -15,6 +21,7 @@ import (
 const (
 	maxArgs     = 4096
 	maxArgBytes = 768 << 10 // arguments and environment together
+	maxEnvBytes = 128 << 10 // of a sandbox
 	maxPath     = 4096
 )
 
@@ -29,10 +36,42 @@ var baseEnv = map[string]string{
 	"PYTHONUNBUFFERED": "1",
 }
 
+// A plan is a request as the guest is asked it.
+type plan struct {
+	start   guest.Start
+	timeout time.Duration // 0: none
+	secs    float64       // the same, as the answer shows it
+	hash    string        // of the request
+	args    []string      // as they are shown: cut at a bound
+	envs    []string      // names of the request's own variables
+	input   string
+}
+
 // plan turns a request into what the guest is asked, or refuses it.
-func (b *box) plan(req api.ExecRequest) (guest.Start, time.Duration, error) {
-	bad := func(format string, args ...any) (guest.Start, time.Duration, error) {
-		return guest.Start{}, 0, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+func (b *box) plan(req api.ExecRequest) (plan, error) {
+	bad := func(format string, args ...any) (plan, error) { return plan{}, badRequest(format, args...) }
+	if req.Session != "" && req.Session != b.session {
+		return plan{}, &api.Error{Code: api.CodeSessionConflict, Message: fmt.Sprintf("sandbox %s belongs to another session than %.60q", b.id, req.Session), Hint: "create a sandbox for this session"}
+	}
+	hash := requestHash(req)
+	if req.ExecID != "" && !api.ValidID(req.ExecID) {
+		return bad("exec_id: %.60q is not an id: 24 to 40 of a-z and 0-9", req.ExecID)
+	}
+	switch req.User {
+	case "", api.GuestUser:
+	case "root":
+		return plan{}, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("user: template %.60q does not grant root", b.public.TemplateResolved), Hint: "leave user out: commands run as " + api.GuestUser}
+	default:
+		return bad("user: %.60q is none of agent, root", req.User)
+	}
+	if req.Cmd != "" && len(req.Args) > 0 {
+		return bad("cmd and args: exactly one of them")
+	}
+	if req.Cmd != "" {
+		req.Args = []string{"sh", "-c", req.Cmd}
+	}
+	if req.Input != "" && (req.Stdin || req.TTY) {
+		return bad("input and stdin or tty exclude each other")
 	}
 	if len(req.Args) == 0 || req.Args[0] == "" {
 		return bad("args: no command given")
@@ -48,9 +87,10 @@ func (b *box) plan(req api.ExecRequest) (guest.Start, time.Duration, error) {
 		size += len(a)
 	}
 	env := make(map[string]string, len(req.Env)+7)
-	for k, v := range baseEnv {
-		env[k] = v
-	}
+	maps.Copy(env, baseEnv)
+	b.mu.Lock()
+	maps.Copy(env, b.env)
+	b.mu.Unlock()
 	if req.TTY {
 		env["TERM"] = "xterm-256color"
 	}
@@ -73,30 +113,87 @@ func (b *box) plan(req api.ExecRequest) (guest.Start, time.Duration, error) {
 		return bad("args: arguments and environment are longer than %d bytes", maxArgBytes)
 	}
 
-	limit := b.spec.Limits.TimeoutSeconds
-	secs := req.TimeoutSeconds
-	switch {
-	case secs == 0:
-		secs = limit
-	case secs != secs || secs < 0 && secs != api.Unlimited:
-		return bad("timeout_seconds: %g is no time", secs)
-	case limit != api.Unlimited && (secs == api.Unlimited || secs > limit):
-		return bad("timeout_seconds: more than the sandbox's own %g", limit)
+	secs, err := b.time(req.TimeoutSeconds)
+	if err != nil {
+		return plan{}, err
 	}
-	var timeout time.Duration
+	p := plan{secs: secs, hash: hash, args: shown(req.Args), envs: slices.Sorted(maps.Keys(req.Env)), input: req.Input}
 	if secs != api.Unlimited {
-		timeout = max(seconds(secs), time.Millisecond)
+		p.timeout = max(seconds(secs), time.Millisecond)
 	}
-
-	st := guest.Start{
-		ID: api.NewID(api.KindExec), Args: req.Args, Dir: dir,
+	p.start = guest.Start{
+		ID: cmp.Or(req.ExecID, api.NewID(api.KindExec)), Args: req.Args, Dir: dir,
 		UID: api.GuestUID, GID: api.GuestGID,
-		Stdin: req.Stdin || req.TTY, TTY: req.TTY, Rows: req.Rows, Cols: req.Cols,
+		Stdin: req.Stdin || req.TTY || req.Input != "", TTY: req.TTY, Rows: req.Rows, Cols: req.Cols,
 		Pids: max(b.spec.Limits.Pids, 0), MemoryBytes: max(b.spec.Limits.MemoryBytes, 0),
 	}
-	for k, v := range env {
-		st.Env = append(st.Env, k+"="+v)
+	if p.timeout > 0 { // should nobody be here to see to it
+		p.start.TimeoutMS = (p.timeout + hostSlack).Milliseconds()
 	}
-	slices.Sort(st.Env)
-	return st, timeout, nil
+	for k, v := range env {
+		p.start.Env = append(p.start.Env, k+"="+v)
+	}
+	slices.Sort(p.start.Env)
+	return p, nil
+}
+
+// time is how long an exec may take.
+func (b *box) time(secs float64) (float64, error) {
+	limit := b.spec.Limits.TimeoutSeconds
+	switch {
+	case secs == 0:
+		return limit, nil
+	case secs != secs || secs < 0 && secs != api.Unlimited:
+		return 0, badRequest("timeout_seconds: %g is no time", secs)
+	}
+	b.mu.Lock()
+	most, ttl := b.most, b.ttl.Seconds()
+	b.mu.Unlock()
+	if most > 0 { // nobody chose the limit: the sandbox's life is one
+		limit = max(most, ttl)
+	}
+	if limit != api.Unlimited && (secs == api.Unlimited || secs > limit) {
+		return 0, badRequest("timeout_seconds: more than the sandbox's own %g", limit)
+	}
+	return secs, nil
+}
+
+// requestHash tells one request from another under the same exec_id.
+func requestHash(req api.ExecRequest) string {
+	req.ExecID = ""
+	raw, err := json.Marshal(req)
+	if err != nil {
+		return "" // a number that is none; it is refused
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// maxShown is how many bytes of a command are remembered and recorded.
+const maxShown = 4096
+
+// shown are args as far as the bound goes.
+func shown(args []string) []string {
+	out, room := []string{}, maxShown
+	for _, a := range args {
+		if len(a) > room {
+			return append(out, strings.ToValidUTF8(a[:room], "")+"...")
+		}
+		out = append(out, strings.ToValidUTF8(a, "\uFFFD"))
+		room -= len(a) + 1
+		if room <= 0 {
+			return append(out, "...")
+		}
+	}
+	return out
+}
+
+// argsHash is what shown leaves out.
+func argsHash(args []string) string {
+	h := sha256.New()
+	for _, a := range args {
+		io.WriteString(h, a)
+		h.Write([]byte{0})
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }

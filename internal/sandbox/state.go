@@ -10,6 +10,7 @@ type State string
 const (
 	Creating State = "creating"
 	Running  State = "running"
+	Paused   State = "paused"
 	Ending   State = "ending"
 	Ended    State = "ended"
 	Failed   State = "failed"
@@ -17,8 +18,9 @@ const (
 
 // moves is the whole life of a sandbox: from each state, where it may go.
 var moves = map[State][]State{
-	Creating: {Running, Ending, Failed},
-	Running:  {Ending, Ended, Failed}, // ended without ending: it died by itself
+	Creating: {Running, Paused, Ending, Failed}, // paused: taken over as it was
+	Running:  {Paused, Ending, Ended, Failed},   // ended without ending: it died by itself
+	Paused:   {Running, Ending, Ended, Failed},
 	Ending:   {Ended, Failed},
 	Ended:    {},
 	Failed:   {},

@@ -3,10 +3,12 @@ package sandbox
 import "testing"
 
 func TestMoves(t *testing.T) {
-	all := []State{Creating, Running, Ending, Ended, Failed}
+	all := []State{Creating, Running, Paused, Ending, Ended, Failed}
 	legal := map[[2]State]bool{
 		{Creating, Running}: true, {Creating, Ending}: true, {Creating, Failed}: true,
 		{Running, Ending}: true, {Running, Ended}: true, {Running, Failed}: true,
+		{Creating, Paused}: true, {Running, Paused}: true, {Paused, Running}: true,
+		{Paused, Ending}: true, {Paused, Ended}: true, {Paused, Failed}: true,
 		{Ending, Ended}: true, {Ending, Failed}: true,
 	}
 	for _, from := range all {
