@@ -6,6 +6,8 @@ require (
 	github.com/coder/websocket v1.8.15
 	github.com/opencontainers/runtime-spec v1.1.0-rc.1
 	github.com/rogpeppe/go-internal v1.14.1
+	go.etcd.io/bbolt v1.5.0
+	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/sys v0.45.0
 	gvisor.dev/gvisor v0.0.0-20260122175437-89a5d21be8f0
 )
@@ -27,8 +29,6 @@ require (
 	github.com/valyala/histogram v1.2.0 // indirect
 	github.com/vishvananda/netlink v1.1.1-0.20211118161826-650dca95af54 // indirect
 	github.com/vishvananda/netns v0.0.0-20210104183010-2eb08e3e575f // indirect
-	go.etcd.io/bbolt v1.5.0 // indirect
-	go.yaml.in/yaml/v3 v3.0.6 // indirect
 	golang.org/x/exp v0.0.0-20231110203233-9a3e6036ecaa // indirect
 	golang.org/x/mod v0.28.0 // indirect
 	golang.org/x/sync v0.20.0 // indirect

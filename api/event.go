@@ -22,6 +22,7 @@ const (
 	EventHostDegraded   = "host.degraded"
 	EventAuditSealed    = "audit.sealed"
 	EventAuditRepaired  = "audit.repaired"
+	EventAuditRemoved   = "audit.removed" // retention takes the oldest segments
 	EventDaemonStarted  = "daemon.started"
 	EventDaemonStopped  = "daemon.stopped"
 )

@@ -27,6 +27,7 @@ func main() {
 		Args:  os.Args[1:],
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Open:    open,
+		Connect: connect,
 		Rungs:   rungs,
 		Runtime: func(dir string) (string, error) { return daemon.RuntimeFile(dir, program("sandbox")) },
 		Version: version(),

@@ -35,6 +35,11 @@ type Env struct {
 
 	// Open makes ready what a verb needs and returns a client for it.
 	Open func(context.Context, OpenOptions) (*Session, error)
+	// Connect returns a client for the daemon in force. It starts nothing; the
+	// error is a *client.NoDaemon if there is none. nil: this build knows none.
+	Connect func(context.Context, ConnectOptions) (*Session, error)
+	// Serve is the daemon; it returns when it has ended. nil: not in this build.
+	Serve func(context.Context, ServeOptions) error
 	// Rungs says what this host offers, without building or starting anything.
 	// nil: only the names that this version knows are checked.
 	Rungs func(context.Context) []api.Rung
@@ -45,10 +50,31 @@ type Env struct {
 
 	Version api.Version
 
-	StateDir string // from --state; "" for the default
+	StateDir  string // from --state; "" for the default
+	URL       string // from --url; "" for BERM_URL, or the socket of the state directory
+	TokenFile string // from --token-file; "" for BERM_TOKEN, or the token of the state directory
 
 	handled *atomic.Bool // a verb sees to signals itself
 	took    func()       // called when somebody took a part of what berm says last
+}
+
+// ConnectOptions say which daemon.
+type ConnectOptions struct {
+	URL       string // "" for BERM_URL, or the socket of the state directory
+	TokenFile string // "" for BERM_TOKEN, or the token of the state directory
+	StateDir  string // "" for BERM_STATE or the default
+}
+
+// ServeOptions are the flags of `berm serve`. The zero value is a daemon for
+// this host's own users.
+type ServeOptions struct {
+	StateDir string   // "" for BERM_STATE or the default
+	Config   string   // a file; "" for none
+	Listen   []string // HOST:PORT; nil is 127.0.0.1:7070, port 0 picks one, "none" is the socket only
+	Hosts    []string // names by which clients may call it, beside what it listens on
+	TLSCert  string   // files, both or none
+	TLSKey   string
+	Debug    bool // log more
 }
 
 // OpenOptions say what a verb needs.
@@ -89,15 +115,18 @@ type verb struct {
 	flags   func() flags
 	about   string // the rest of `berm help VERB`
 	run     func(ctx context.Context, env *Env, args []string) int
+	subs    []verb // of a group of verbs, which does nothing itself
 }
 
 // verbs is the table of all verbs, in the order of `berm help`.
 func verbs() []verb {
-	return slices.Concat([]verb{runVerb()}, moreVerbs(), []verb{completionVerb(), versionVerb(), helpVerb()})
+	return slices.Concat([]verb{runVerb()}, daemonVerbs(), moreVerbs(), []verb{completionVerb(), versionVerb(), helpVerb()})
 }
 
-func find(name string) (verb, bool) {
-	for _, v := range verbs() {
+func find(name string) (verb, bool) { return findIn(verbs(), name) }
+
+func findIn(vs []verb, name string) (verb, bool) {
+	for _, v := range vs {
 		if v.name == name {
 			return v, true
 		}
@@ -121,16 +150,21 @@ func Main(ctx context.Context, env Env) int {
 	}
 	v, ok := find(rest[0])
 	if !ok {
-		f := fault{what: rest[0], why: "is not a verb of berm", try: "berm help"}
-		if near := nearest(rest[0], names(verbs())); near != "" {
-			f.try = strings.TrimSpace("berm " + near + " " + shellLine(rest[1:]))
+		return env.fail(noVerb("berm", verbs(), rest))
+	}
+	path := rest[:1]
+	if v.subs != nil {
+		if len(rest) == 1 || slices.Contains([]string{"-h", "--help", "help"}, rest[1]) {
+			return help(&env, env.Stdout, path)
 		}
-		return env.fail(&f)
+		if v, ok = findIn(v.subs, rest[1]); !ok {
+			return env.fail(noVerb("berm "+rest[0], mustFind(rest[0]).subs, rest[1:]))
+		}
+		path, rest = rest[:2], rest[1:]
 	}
 	for _, a := range rest[1:] {
 		if a == "-h" || a == "--help" {
-			help(&env, env.Stdout, []string{v.name})
-			return exitOK
+			return help(&env, env.Stdout, path)
 		}
 		if !strings.HasPrefix(a, "-") || a == "-" || a == "--" {
 			break
@@ -139,15 +173,27 @@ func Main(ctx context.Context, env Env) int {
 	return v.run(ctx, &env, rest[1:])
 }
 
+func mustFind(name string) verb {
+	v, _ := find(name)
+	return v
+}
+
+// noVerb says that args start with none of vs, and which one was meant.
+func noVerb(of string, vs []verb, args []string) *fault {
+	f := &fault{what: args[0], why: "is not a verb of " + of, try: "berm help" + strings.TrimPrefix(of, "berm")}
+	if near := nearest(args[0], names(vs)); near != "" {
+		f.try = strings.TrimSpace(of + " " + near + " " + shellLine(args[1:]))
+	}
+	return f
+}
+
 // globalFlags are those that may stand before the verb as well as after it.
 func globalFlags(env *Env) flags {
-	return flags{{name: "state", value: "DIR", help: "keep everything below DIR (default: BERM_STATE; else /var/lib/berm for root, ${XDG_STATE_HOME:-~/.local/state}/berm)", set: func(s string) error {
-		if s == "" {
-			return errEmpty
-		}
-		env.StateDir = s
-		return nil
-	}}}
+	return flags{
+		{name: "state", value: "DIR", help: "keep everything below DIR (default: BERM_STATE; else /var/lib/berm for root, ${XDG_STATE_HOME:-~/.local/state}/berm)", set: text(&env.StateDir)},
+		{name: "url", value: "URL", help: "the daemon to ask (default: BERM_URL, else the socket of the state directory)", set: text(&env.URL)},
+		{name: "token-file", value: "FILE", help: "what to show it (default: BERM_TOKEN, else DIR/token)", set: text(&env.TokenFile)},
+	}
 }
 
 func names(vs []verb) (out []string) {

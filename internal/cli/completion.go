@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/bermhq/berm/attack"
@@ -27,10 +28,13 @@ func completionVerb() verb {
 	}
 }
 
+// everywhere are the flags of all verbs.
+var everywhere = []string{"--state", "--url", "--token-file", "--help"}
+
 // options lists the flags of a verb as words.
 func (v verb) options() (out []string) {
 	if v.flags == nil {
-		return []string{"--state", "--help"}
+		return everywhere
 	}
 	for _, f := range v.flags() {
 		out = append(out, "--"+f.name)
@@ -38,62 +42,117 @@ func (v verb) options() (out []string) {
 			out = append(out, "-"+f.short)
 		}
 	}
-	return append(out, "--state", "--help")
+	return append(out, everywhere...)
 }
 
 // values lists the words that a flag takes, where there are few.
 var values = map[string]string{
-	"isolation": "auto gvisor", "lang": strings.Join(langNames(), " "), "only": strings.Join(attack.Families, " "), "format": "table json",
+	"isolation": "auto gvisor", "min-isolation": "gvisor microvm", "lang": strings.Join(langNames(), " "), "only": strings.Join(attack.Families, " "), "format": "table json",
+	"role": "agent operator admin", "sort": "cpu memory age name", "stream": "stdout stderr both", "signal": "TERM INT HUP KILL USR1 USR2",
 }
 
 // words lists what may follow a verb, where there is little.
 var words = map[string]string{"completion": "bash zsh fish", "bench": "run"}
 
+// named says what the arguments of a verb name: sandboxes, commands, both, or
+// sandboxes and files.
+var named = map[string]string{
+	"info": "ls -qa", "exec": "ls -q", "shell": "ls -q", "ps": "ls -q", "attach": "ps -q", "logs": "ls -qa", "kill": "ls -q", "pause": "ls -q",
+	"resume": "ls -q", "ttl": "ls -q", "tag": "ls -q", "port": "ls -q", "cp": "ls -q", "fs": "ls -q", "report": "ls -qa",
+}
+
+// withFiles are verbs whose arguments may be files of this host.
+var withFiles = []string{"run", "cp", "verify"}
+
 // bash writes a function that finds the verb, past flags and their values, and
-// offers what may stand at the cursor. Files are offered for run only; names
-// with spaces stay whole because compgen's lines are not split at spaces.
+// offers what may stand at the cursor: verbs and flags from a table, ids from the
+// daemon if there is one. Names with spaces stay whole because compgen's lines
+// are not split at spaces.
 func bash(w io.Writer) {
-	verbWords := strings.Join(names(verbs()), " ")
 	fmt.Fprint(w, `_berm() {
-  local IFS=$'\n' cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= skip= w
+  local IFS=$'\n' cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= sub= skip= w
+  local -a at=()
   for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    if [[ $skip ]]; then skip=; continue; fi
-    case $w in --state) skip=1 ;; =|-*) ;; *) verb=$w; break ;; esac
+    if [[ $skip ]]; then [[ $skip == = ]] || at+=("$skip" "$w"); skip=; continue; fi
+    case $w in
+      --state|--url|--token-file) skip=$w ;;
+      =|-*) ;;
+      *) if [[ ! $verb ]]; then verb=$w; elif [[ ! $sub ]]; then sub=$w; fi ;;
+    esac
   done
   _berm_words() { COMPREPLY=($(compgen -W "${1// /$'\n'}" -- "$cur")); }
+  _berm_files() { compopt -o filenames 2>/dev/null; COMPREPLY+=($(compgen -f -- "$cur")); }
+  _berm_ids() { COMPREPLY+=($(compgen -W "$(timeout 2 "${COMP_WORDS[0]}" "${at[@]}" "$1" "$2" 2>/dev/null)" -S "$3" -- "$cur")); }
   if [[ $prev == --state ]]; then compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -d -- "$cur")); return; fi
+  if [[ $prev == --token-file || $prev == --config || $prev == --policy || $prev == --head || $prev == --tls-* ]]; then _berm_files; return; fi
   case $verb in
 `)
-	fmt.Fprintf(w, "    '') _berm_words '%s --state --version'; return ;;\n    help) _berm_words '%s'; return ;;\n", verbWords, verbWords)
+	fmt.Fprintf(w, "    '') _berm_words '%s --version'; return ;;\n    help) _berm_words '%s'; return ;;\n",
+		strings.Join(append(names(verbs()), everywhere[:3]...), " "), strings.Join(names(verbs()), " "))
 	for _, v := range verbs() {
 		if v.name == "help" {
 			continue
 		}
 		fmt.Fprintf(w, "    %s)\n", v.name)
-		if v.flags != nil {
-			var cases []string
-			for _, f := range v.flags() {
-				if list, ok := values[f.name]; ok {
-					cases = append(cases, fmt.Sprintf("--%s) _berm_words '%s'; return ;;", f.name, list))
-				}
-			}
-			if len(cases) > 0 {
-				fmt.Fprintf(w, "      case $prev in %s esac\n", strings.Join(cases, " "))
-			}
-		}
-		fmt.Fprintf(w, "      if [[ $cur == -* ]]; then _berm_words '%s'; return; fi\n", strings.Join(v.options(), " "))
-		if v.name == "run" {
-			fmt.Fprint(w, "      ;;\n")
+		if v.subs == nil {
+			bashVerb(w, v, "")
 			continue
 		}
-		fmt.Fprintf(w, "      _berm_words '%s'; return ;;\n", words[v.name])
+		fmt.Fprintf(w, "      case $sub in\n      '') _berm_words '%s --help'; return ;;\n", strings.Join(names(v.subs), " "))
+		for _, s := range v.subs {
+			fmt.Fprintf(w, "      %s)\n", s.name)
+			bashVerb(w, s, v.name)
+		}
+		fmt.Fprint(w, "      esac\n      return ;;\n")
 	}
 	fmt.Fprint(w, `  esac
-  compopt -o filenames 2>/dev/null
-  COMPREPLY=($(compgen -f -- "$cur"))
+  _berm_files
 }
 complete -F _berm berm
 `)
+}
+
+// bashVerb offers what may follow a verb, which is one of a group or not.
+func bashVerb(w io.Writer, v verb, group string) {
+	if v.flags != nil {
+		var cases []string
+		for _, f := range v.flags() {
+			if list, ok := values[f.name]; ok && f.value != "" {
+				cases = append(cases, fmt.Sprintf("--%s) _berm_words '%s'; return ;;", f.name, list))
+			}
+		}
+		if len(cases) > 0 {
+			fmt.Fprintf(w, "      case $prev in %s esac\n", strings.Join(cases, " "))
+		}
+	}
+	fmt.Fprintf(w, "      if [[ $cur == -* ]]; then _berm_words '%s'; return; fi\n", strings.Join(v.options(), " "))
+	ids, ok := named[v.name]
+	if group == "fs" {
+		ids, ok = named[group], true
+	} else if group != "" && v.name != "report" {
+		ok = false
+	}
+	if ok {
+		colon := ""
+		if group == "fs" || v.name == "cp" {
+			colon = ":"
+			fmt.Fprint(w, "      compopt -o nospace 2>/dev/null\n")
+		}
+		verb, flag, _ := strings.Cut(ids, " ")
+		fmt.Fprintf(w, "      _berm_ids %s %s '%s'\n", verb, flag, colon)
+		if v.name == "kill" {
+			fmt.Fprint(w, "      if [[ $cur == x* ]]; then _berm_ids ps -q ''; fi\n")
+		}
+	}
+	if slices.Contains(withFiles, v.name) {
+		fmt.Fprint(w, "      _berm_files; return ;;\n")
+		return
+	}
+	if ok {
+		fmt.Fprint(w, "      return ;;\n")
+		return
+	}
+	fmt.Fprintf(w, "      _berm_words '%s'; return ;;\n", words[v.name])
 }
 
 func zsh(w io.Writer) {
@@ -103,29 +162,42 @@ func zsh(w io.Writer) {
 
 func fish(w io.Writer) {
 	fmt.Fprint(w, "complete -c berm -n __fish_use_subcommand -f\n")
-	quote := func(s string) string {
-		return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'"
-	}
 	for _, v := range verbs() {
-		fmt.Fprintf(w, "complete -c berm -n __fish_use_subcommand -a %s -d %s\n", v.name, quote(v.summary))
+		fmt.Fprintf(w, "complete -c berm -n __fish_use_subcommand -a %s -d %s\n", v.name, fishQuote(v.summary))
 		if list, ok := words[v.name]; ok {
-			fmt.Fprintf(w, "complete -c berm -n '__fish_seen_subcommand_from %s' -f -a %s\n", v.name, quote(list))
+			fmt.Fprintf(w, "complete -c berm -n '__fish_seen_subcommand_from %s' -f -a %s\n", v.name, fishQuote(list))
 		}
-		if v.flags == nil {
-			continue
+		if ids, ok := named[v.name]; ok {
+			fmt.Fprintf(w, "complete -c berm -n '__fish_seen_subcommand_from %s' -a '(berm %s 2>/dev/null)'\n", v.name, ids)
 		}
-		for _, f := range v.flags() {
-			fmt.Fprintf(w, "complete -c berm -n '__fish_seen_subcommand_from %s' -l %s", v.name, f.name)
-			if f.short != "" {
-				fmt.Fprintf(w, " -s %s", f.short)
-			}
-			if f.value != "" {
-				fmt.Fprint(w, " -r")
-			}
+		fishFlags(w, v, "__fish_seen_subcommand_from "+v.name)
+		for _, s := range v.subs {
+			fmt.Fprintf(w, "complete -c berm -n '__fish_seen_subcommand_from %s; and not __fish_seen_subcommand_from %s' -f -a %s -d %s\n",
+				v.name, strings.Join(names(v.subs), " "), s.name, fishQuote(s.summary))
+			fishFlags(w, s, "__fish_seen_subcommand_from "+v.name+"; and __fish_seen_subcommand_from "+s.name)
+		}
+	}
+}
+
+func fishQuote(s string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'"
+}
+
+func fishFlags(w io.Writer, v verb, when string) {
+	if v.flags == nil {
+		return
+	}
+	for _, f := range v.flags() {
+		fmt.Fprintf(w, "complete -c berm -n %s -l %s", fishQuote(when), f.name)
+		if f.short != "" {
+			fmt.Fprintf(w, " -s %s", f.short)
+		}
+		if f.value != "" {
+			fmt.Fprint(w, " -r")
 			if list, ok := values[f.name]; ok {
-				fmt.Fprintf(w, " -f -a %s", quote(list))
+				fmt.Fprintf(w, " -f -a %s", fishQuote(list))
 			}
-			fmt.Fprintf(w, " -d %s\n", quote(f.help))
 		}
+		fmt.Fprintf(w, " -d %s\n", fishQuote(f.help))
 	}
 }

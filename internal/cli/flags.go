@@ -45,6 +45,10 @@ func (fs flags) parse(args []string) (rest []string, dashes bool, err error) {
 			return strings.HasPrefix(a, "--") && f.name == name ||
 				!strings.HasPrefix(a, "--") && f.short != "" && f.short == name
 		})
+		if letters := fs.letters(a); i < 0 && letters != nil {
+			args = append(letters, args...)
+			continue
+		}
 		if i < 0 {
 			return nil, false, fs.unknown(a, name)
 		}
@@ -70,6 +74,20 @@ func (fs flags) parse(args []string) (rest []string, dashes bool, err error) {
 		}
 	}
 	return nil, false, nil
+}
+
+// letters takes -it apart, if each letter is a switch.
+func (fs flags) letters(a string) (out []string) {
+	if len(a) < 3 || a[1] == '-' {
+		return nil
+	}
+	for _, l := range a[1:] {
+		if !slices.ContainsFunc(fs, func(f flag) bool { return f.short == string(l) && f.value == "" }) {
+			return nil
+		}
+		out = append(out, "-"+string(l))
+	}
+	return out
 }
 
 // habits are flags of other tools, and what they are called here.
@@ -101,10 +119,13 @@ func (fs flags) late(file string, args []string) *fault {
 }
 
 func (fs flags) unknown(shown, name string) error {
-	f := &fault{what: "flag " + strings.SplitN(shown, "=", 2)[0], why: "is not known", try: "berm help run"}
-	if habit, ok := habits[f.what[len("flag "):]]; ok && slices.ContainsFunc(fs, func(k flag) bool { return k.name == "template" }) {
-		f.try = habit
-		return f
+	f := &fault{what: "flag " + strings.SplitN(shown, "=", 2)[0], why: "is not known", try: "berm help"}
+	if slices.ContainsFunc(fs, func(k flag) bool { return k.name == "code" }) {
+		f.try = "berm help run"
+		if habit, ok := habits[f.what[len("flag "):]]; ok {
+			f.try = habit
+			return f
+		}
 	}
 	var known []string
 	for _, k := range fs {

@@ -9,7 +9,7 @@ import (
 
 func helpVerb() verb {
 	return verb{
-		name: "help", summary: "explain berm or one verb", usage: "[VERB]",
+		name: "help", summary: "explain berm or one verb", usage: "[VERB [VERB]]",
 		run: func(_ context.Context, env *Env, args []string) int { return help(env, env.Stdout, args) },
 	}
 }
@@ -18,22 +18,35 @@ func helpVerb() verb {
 func help(env *Env, w io.Writer, args []string) int {
 	if len(args) == 0 {
 		fmt.Fprint(w, "berm runs code that nobody reviewed in a sandbox that is gone afterwards.\n\n")
-		for _, v := range verbs() {
-			fmt.Fprintf(w, "  %-11s %s\n", v.name, v.summary)
-		}
-		fmt.Fprint(w, "\nberm help VERB explains one. Before or after the verb: --state DIR.\n\n"+
-			"  berm run script.py\n  berm run -- sh -c 'uname -a'\n  berm run --json --code 'print(6*7)' --lang python\n")
+		listVerbs(w, verbs())
+		fmt.Fprint(w, "\nberm help VERB explains one. Before or after the verb: --state DIR, --url URL,\n--token-file FILE. All but run, serve, doctor, bench and attack ask a daemon.\n\n"+
+			"  berm run script.py\n  berm run -- sh -c 'uname -a'\n  berm run --json --code 'print(6*7)' --lang python\n  berm serve\n  berm exec $(berm create) -- uname -a\n")
 		return exitOK
 	}
-	v, ok := find(args[0])
-	if !ok {
-		f := fault{args[0], "is not a verb of berm, so there is no help for it", "berm help"}
-		if near := nearest(args[0], names(verbs())); near != "" {
-			f.try = "berm help " + near
+	of, vs := "berm", verbs()
+	var v verb
+	for i, a := range args {
+		sub, ok := findIn(vs, a)
+		if !ok {
+			f := fault{a, "is not a verb of " + of + ", so there is no help for it", "berm help" + strings.TrimPrefix(of, "berm")}
+			if near := nearest(a, names(vs)); near != "" {
+				f.try = "berm help" + strings.TrimPrefix(of, "berm") + " " + near
+			}
+			return env.fail(&f)
 		}
-		return env.fail(&f)
+		if v, vs = sub, sub.subs; i < len(args)-1 && vs == nil {
+			break // what follows is the verb's own
+		}
+		if vs != nil {
+			of += " " + a
+		}
 	}
-	fmt.Fprintf(w, "berm %s: %s\n\nusage: berm %s %s\n", v.name, v.summary, v.name, v.usage)
+	name := strings.TrimSuffix(of, " "+v.name) + " " + v.name
+	fmt.Fprintf(w, "%s: %s\n\nusage: %s %s\n", name, v.summary, name, v.usage)
+	if v.subs != nil {
+		fmt.Fprintln(w)
+		listVerbs(w, v.subs)
+	}
 	if v.flags != nil {
 		fmt.Fprintln(w)
 		for _, f := range append(v.flags(), globalFlags(env)...) {
@@ -44,6 +57,12 @@ func help(env *Env, w io.Writer, args []string) int {
 		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(v.about))
 	}
 	return exitOK
+}
+
+func listVerbs(w io.Writer, vs []verb) {
+	for _, v := range vs {
+		fmt.Fprintf(w, "  %-11s %s\n", v.name, v.summary)
+	}
 }
 
 func writeFlag(w io.Writer, f flag) {

@@ -100,28 +100,11 @@ func (r *runner) finish() int {
 
 // tell says on stderr what a person would otherwise have to guess.
 func (r *runner) tell() {
-	rep, lim := &r.report, r.report.Limits
-	why, try := "", ""
-	switch rep.Ending {
-	case api.EndTimeout:
-		why = "still running after " + timeText(lim.TimeoutSeconds)
-		try = "berm run --timeout " + timeText(4*lim.TimeoutSeconds)
-	case api.EndMemory:
-		why = "reached its cap of " + sizeText(lim.MemoryBytes)
-		try = "berm run --memory " + sizeText(2*lim.MemoryBytes)
-	case api.EndProcesses:
-		why = fmt.Sprintf("reached its cap of %d tasks", lim.Pids)
-		try = fmt.Sprintf("berm run --pids %d", 4*lim.Pids)
-	case api.EndOutput:
-		why = fmt.Sprintf("wrote more than %d times its limit of %s", api.FloodFactor, sizeText(lim.OutputBytes))
-		try = "berm run --output-limit " + sizeText(8*lim.OutputBytes)
-	case api.EndKilled, api.EndHostFailure, api.EndPolicy, api.EndTTL, api.EndIdle:
-		why = r.result.Reason
-	}
+	rep, res, lim := &r.report, &r.result, r.report.Limits
+	why := ""
 	if rep.Ending != api.EndExit && rep.Ending != api.EndSignal {
-		if why == "" {
-			why = "ended it"
-		}
+		var try string
+		why, try = endingText(api.ExecResult{Ending: rep.Ending, Reason: res.Reason}, lim, "berm run", "berm run")
 		r.env.note("%s: %s", rep.Ending, why)
 		if try != "" {
 			fmt.Fprintf(r.env.Stderr, "try: %s\n", try)
@@ -149,6 +132,31 @@ func (r *runner) tell() {
 			fmt.Fprintf(r.env.Stderr, "try: %s\n", oneLine(d.Fix))
 		}
 	}
+}
+
+// endingText says why a command that did not end by itself is over, and what to
+// try: exec is what runs it again, create what makes its sandbox larger.
+func endingText(res api.ExecResult, lim api.Limits, exec, create string) (why, try string) {
+	switch res.Ending {
+	case api.EndTimeout:
+		why = "still running after " + timeText(lim.TimeoutSeconds)
+		try = exec + " --timeout " + timeText(4*lim.TimeoutSeconds)
+	case api.EndMemory:
+		why = "reached its cap of " + sizeText(lim.MemoryBytes)
+		try = create + " --memory " + sizeText(2*lim.MemoryBytes)
+	case api.EndProcesses:
+		why = fmt.Sprintf("reached its cap of %d tasks", lim.Pids)
+		try = fmt.Sprintf("%s --pids %d", create, 4*lim.Pids)
+	case api.EndOutput:
+		why = fmt.Sprintf("wrote more than %d times its limit of %s", api.FloodFactor, sizeText(lim.OutputBytes))
+		try = create + " --output-limit " + sizeText(8*lim.OutputBytes)
+	case api.EndKilled, api.EndHostFailure, api.EndPolicy, api.EndTTL, api.EndIdle:
+		why = res.Reason
+	}
+	if why == "" {
+		why = "ended it"
+	}
+	return why, try
 }
 
 // tellReplaced names files of the caller's that have another content now, if

@@ -74,6 +74,8 @@ type runner struct {
 	progress progress
 	restore  atomic.Pointer[func()] // of the terminal
 	session  *Session
+	daemon   bool          // session is one that others use too
+	bound    *client.Bound // holds the sandbox of a daemon
 	sandbox  api.Sandbox
 	report   api.RunReport
 	result   api.ExecResult
@@ -150,22 +152,20 @@ func (r *runner) lastCode(ran, interrupted bool) (code int, byItself bool) {
 func (r *runner) inside(ctx context.Context) (ran bool, err error) {
 	lap := r.lap()
 	r.progress.phase("preparing")
-	if r.env.Open == nil {
-		return false, &fault{"run", "this build cannot start sandboxes", "berm version"}
-	}
-	r.session, err = r.env.Open(ctx, OpenOptions{
-		StateDir: r.env.StateDir, Template: r.opt.template, Isolation: r.opt.isolation, Progress: r.progress.update,
-		Include: r.opt.include, Exclude: r.opt.exclude, MaxBytes: r.opt.templateMax,
-		Only: &r.opt.limits,
-	})
-	if err != nil {
+	if err := r.open(ctx); err != nil {
 		return false, err
 	}
 	lap("open")
 	r.progress.phase("starting the sandbox")
-	r.sandbox, err = r.session.Client.Create(ctx, api.CreateRequest{
+	req := api.CreateRequest{
 		Template: r.session.Template, Isolation: r.opt.isolation, Limits: r.opt.limits, Tags: r.opt.tags, RunID: r.report.RunID,
-	})
+	}
+	if r.daemon {
+		req.TTLSeconds = r.ttl()
+		r.sandbox, r.bound, err = r.session.Client.CreateBound(ctx, req)
+	} else {
+		r.sandbox, err = r.session.Client.Create(ctx, req)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -215,6 +215,9 @@ func (r *runner) teardown() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		end, err := r.session.Client.Delete(ctx, r.sandbox.SandboxID)
+		if r.bound != nil {
+			r.bound.Close()
+		}
 		if err != nil {
 			r.failure = err
 		}

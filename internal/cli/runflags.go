@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -20,6 +21,7 @@ type runOptions struct {
 	out                 []client.Out
 	outLimit            int64
 	stdin, tty, json    bool
+	noDaemon            bool
 	code, lang          string
 	include, exclude    []string
 	templateMax         int64
@@ -30,7 +32,7 @@ const defaultOutLimit = 1 << 30
 
 func (o *runOptions) flags() flags {
 	o.env, o.tags, o.outLimit = map[string]string{}, map[string]string{}, defaultOutLimit
-	return flags{
+	return slices.Concat(flags{
 		{name: "code", value: "STRING", help: "run this code instead of a file (needs --lang)", set: func(s string) error {
 			o.code, o.hasCode = s, true
 			return nil
@@ -41,12 +43,7 @@ func (o *runOptions) flags() flags {
 		{name: "template-exclude", value: "PATH", help: "a path that the template leaves out, with all below (repeat)", set: more(&o.exclude)},
 		{name: "template-max", value: "SIZE", help: "how large the template's image may be (default: 1.5g for host)", set: size(&o.templateMax, false)},
 		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&o.isolation)},
-		{name: "timeout", value: "TIME", help: "wall clock for the program, as 30s or 2m (default: 30s)", set: duration(&o.limits.TimeoutSeconds)},
-		{name: "memory", value: "SIZE", help: "memory for all of it, as 512m or 2g (default: 512m)", set: withUnit("memory", size(&o.limits.MemoryBytes, true))},
-		{name: "cpus", value: "N", help: "cores' worth of time (default: 1)", set: number(&o.limits.CPUs)},
-		{name: "pids", value: "N", help: "processes and threads (default: 128)", set: count(&o.limits.Pids)},
-		{name: "disk", value: "SIZE", help: "everything that is written (default: 512m)", set: withUnit("disk", size(&o.limits.DiskBytes, false))},
-		{name: "output-limit", value: "SIZE", help: "output kept per stream with --json; 64 times this ends the program (default: 1m)", set: size(&o.limits.OutputBytes, false)},
+	}, limitFlags(&o.limits, "the program"), flags{
 		{name: "env", value: "K=V", help: "set a variable inside; nothing of your own environment goes in (repeat)", set: setEnv(o.env)},
 		{name: "in", value: "LOCAL[:PATH]", help: "copy a file or folder in, below /workspace unless PATH is absolute; see Files in (repeat)", set: func(s string) error {
 			c, err := parseIn(s)
@@ -67,8 +64,9 @@ func (o *runOptions) flags() flags {
 			}
 			return pairs(o.tags, "as in --tag session=s1")(s)
 		}},
+		{name: "no-daemon", help: "do not use a daemon, although one is running", set: toggle(&o.noDaemon)},
 		{name: "json", help: "print one JSON object instead of the output", set: toggle(&o.json)},
-	}
+	})
 }
 
 const notUTF8 = "holds bytes that are not UTF-8"

@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"slices"
@@ -40,33 +38,11 @@ func (r *runner) copyIn(ctx context.Context) error {
 }
 
 func (r *runner) sendTar(ctx context.Context, root string, items []copyIn, seen map[string]string) error {
-	pr, pw := io.Pipe()
-	defer pr.Close()
-	local := make(chan error, 1)
-	go func() {
-		w := &tarWriter{
-			tw: tar.NewWriter(pw), root: root, seen: seen,
-			warn:    func(s string) { r.env.note("%s", s) },
-			counter: func(n int64) { r.progress.update("copying in", n, 0) },
-		}
-		var err error
-		for _, c := range items {
-			if err = w.add(c); err != nil {
-				break
-			}
-		}
-		if err == nil {
-			err = w.tw.Close()
-		}
-		pw.CloseWithError(err)
-		local <- err
-	}()
-	err := r.session.Client.TarIn(ctx, r.sandbox.SandboxID, root, pr)
-	pr.Close() // lets the other side end if nobody read to the end
-	if lerr := <-local; lerr != nil && !errors.Is(lerr, io.ErrClosedPipe) {
-		return &fault{"copy in", lerr.Error(), ""}
-	}
-	return copyInRefused(items, err)
+	return streamTar(ctx, r.session.Client, r.sandbox.SandboxID, root, items, &tarWriter{
+		root: root, seen: seen,
+		warn:    func(s string) { r.env.note("%s", s) },
+		counter: func(n int64) { r.progress.update("copying in", n, 0) },
+	})
 }
 
 // copyInRefused names what went in, where the sandbox only knows one stream.

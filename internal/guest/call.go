@@ -121,7 +121,7 @@ func (ca *call) data(r *hostReader, kind byte, n int) error {
 			return protocolError("gap out of place")
 		}
 	case MethodAttach:
-		if kind == KindGap && n > 10 {
+		if kind == KindGap && (n == 0 || n > 10) {
 			return protocolError("malformed gap")
 		}
 	case MethodWait, MethodStdin: // a word that it has begun

@@ -30,6 +30,48 @@ func poke(ctx context.Context, c *guest.Client) {
 			}
 		},
 		func() { c.Usage(ctx) },
+		func() { c.Processes(ctx) },
+		func() { c.Ports(ctx) },
+		func() { c.Signal(ctx, "p", 15) },
+		func() {
+			if p, err := c.Attach(ctx, "k", 5, true); err == nil {
+				for err == nil {
+					_, err = p.Chunk(ctx)
+				}
+				p.Info()
+				p.Close()
+			}
+		},
+		func() {
+			if p, err := c.Wait(ctx, "p"); err == nil {
+				for err == nil {
+					_, _, err = p.Read(ctx)
+				}
+				p.Close()
+			}
+		},
+		func() {
+			if in, err := c.Stdin(ctx, "k"); err == nil {
+				in.Write(make([]byte, 1<<20))
+				in.Close()
+			}
+		},
+		func() {
+			if n, err := c.Dial(ctx, 1); err == nil {
+				n.SetDeadline(time.Now().Add(200 * time.Millisecond))
+				go n.Write(make([]byte, 1<<20))
+				io.Copy(io.Discard, n)
+				n.Close()
+			}
+		},
+		func() {
+			if w, err := c.Watch(ctx, "/", true); err == nil {
+				for err == nil {
+					_, err = w.Next(ctx)
+				}
+				w.Close()
+			}
+		},
 		func() {
 			p, err := c.Start(ctx, guest.Start{ID: "p", Args: []string{"cat"}, Stdin: true})
 			if err != nil {
@@ -203,14 +245,24 @@ func TestBusy(t *testing.T) {
 func FuzzClient(f *testing.F) {
 	f.Add([]byte{})
 	for stream := uint32(1); stream < 4; stream++ {
-		for kind := byte(1); kind < 14; kind++ {
+		for kind := byte(1); kind < 15; kind++ {
 			f.Add(guest.AppendFrame(nil, 1, stream, kind, []byte("\x08\x02\x12\x01x")))
 		}
 	}
 	e := guest.Exit{Code: 1, Caps: []string{"disk"}}
 	r := guest.Reply{Body: e.Append(nil)}
 	saw := guest.Exit{Caps: []string{"processes"}, PidsPeak: 128}
-	for stream := uint32(1); stream < 8; stream++ { // one of them is a process
+	event := guest.FileEvent{Path: "/x", Op: guest.OpWrite}
+	listed := guest.ProcessInfo{ID: "x", OutputBytes: 7, Exit: e}
+	ends := guest.Reply{Body: listed.Append(nil)}
+	for stream := uint32(1); stream < 16; stream++ { // one of them is whatever it takes
+		begun := guest.AppendFrame(nil, 1, stream, guest.KindData, nil)
+		f.Add(guest.AppendFrame(begun[:len(begun):len(begun)], 1, stream, guest.KindGap, []byte{1}))
+		f.Add(guest.AppendFrame(begun[:len(begun):len(begun)], 1, stream, guest.KindEnd, nil))
+		f.Add(guest.AppendFrame(begun[:len(begun):len(begun)], 1, stream, guest.KindReply, ends.Append(nil)))
+		for _, b := range [][]byte{event.Append(nil), listed.Append(nil)} {
+			f.Add(guest.AppendFrame(begun[:len(begun):len(begun)], 1, stream, guest.KindData, append([]byte{byte(len(b))}, b...)))
+		}
 		f.Add(guest.AppendFrame(nil, 1, stream, guest.KindSeen, saw.Append(nil)))
 		f.Add(guest.AppendFrame(nil, 1, stream, guest.KindSeen, e.Append(nil)))
 	}
@@ -218,7 +270,7 @@ func FuzzClient(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		conn := testkit.Scripted(func(s *testkit.Script) {
 			s.Greet()
-			for range 6 {
+			for range 14 {
 				s.Open()
 			}
 			s.Write(b)
@@ -240,7 +292,10 @@ func (refusing) Start(guest.Start) (agent.Proc, error) { return nil, os.ErrNotEx
 func FuzzAgentFrames(f *testing.F) {
 	marker := guest.AppendMarker(nil, 1, 2)
 	f.Add(marker)
-	for m := range 20 {
+	for m := range 25 {
+		if m == guest.MethodDial { // whoever listens on this machine is not part of the test
+			continue
+		}
 		q := guest.FileRequest{Path: "/x", To: "/y", Limit: 10, Paths: []string{"."}}
 		o := guest.Open{Method: m, Window: 1 << 16, Body: q.Append(nil)}
 		b := guest.AppendFrame(marker[:len(marker):len(marker)], 1, 1, guest.KindOpen, o.Append(nil))
@@ -248,6 +303,10 @@ func FuzzAgentFrames(f *testing.F) {
 		b = guest.AppendFrame(b, 1, 1, guest.KindNote, []byte("\x08\x02"))
 		f.Add(guest.AppendFrame(b, 1, 1, guest.KindEnd, nil))
 		f.Add(guest.AppendFrame(b, 1, 1, guest.KindCancel, nil))
+		p := guest.ProcessRequest{ID: "x", Offset: 3, Follow: true, Signal: 9, Rows: 1, CloseStdin: true}
+		o.Body = p.Append(nil)
+		b = guest.AppendFrame(marker[:len(marker):len(marker)], 1, 1, guest.KindOpen, o.Append(nil))
+		f.Add(guest.AppendFrame(b, 1, 1, guest.KindEnd, nil))
 	}
 	f.Add(append([]byte("garbage"+guest.Magic[:9]+guest.Magic), marker...))
 	f.Fuzz(func(t *testing.T, b []byte) {

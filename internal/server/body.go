@@ -86,6 +86,16 @@ func nothing(w http.ResponseWriter, r *http.Request) error {
 	return decodeBytes(b, &struct{}{})
 }
 
+// bare is a handler of a route that has no parameters.
+func bare(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if _, err := params(r, nil, nil); err != nil {
+			return err
+		}
+		return h(w, r)
+	}
+}
+
 // query returns one parameter, and refuses those that the route does not know.
 func query(r *http.Request, name string, more ...string) (string, error) {
 	q, err := params(r, append(more, name), nil)

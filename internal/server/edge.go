@@ -83,16 +83,17 @@ func (s *server) serve(a *answer, r *http.Request, c *call) error {
 		ctx = sandbox.As(ctx, caller(c.who))
 	}
 	r = r.WithContext(ctx)
-	if m.route.Missing == "" {
-		return m.handle(a, r)
-	}
 	if id := r.PathValue("id"); id != "" {
-		// What is missing says nothing about another tenant's sandboxes either.
+		// Before a handler looks at anything else, so that no route can forget it
+		// and a missing part says nothing about another tenant's sandboxes either.
 		if _, err := s.find(ctx, id); err != nil {
 			return err
 		}
 	}
-	return &api.Error{Code: api.CodeUnavailable, Message: "not available here: " + m.route.Missing + " (" + m.route.Name + ")", Hint: "GET /v1/routes says what is"}
+	if m.handle == nil {
+		return &api.Error{Code: api.CodeUnavailable, Message: "not available here: " + m.route.Missing + " (" + m.route.Name + ")", Hint: "GET /v1/routes says what is"}
+	}
+	return m.handle(a, r)
 }
 
 // requestID is the client's own word for its request, or a new one.

@@ -11,18 +11,18 @@ import (
 func (s *server) hostRoutes() map[string]handler {
 	routes := map[string]handler{
 		"healthz": s.healthz,
-		"openapi": s.openapi,
-		"metrics": s.metrics,
-		"version": s.version,
-		"routes":  s.routes,
-		"me":      s.me,
-		"doctor":  s.doctor,
-		"leaks":   s.leaks,
-		"top":     s.top,
+		"openapi": bare(s.openapi),
+		"metrics": bare(s.metrics),
+		"version": bare(s.version),
+		"routes":  bare(s.routes),
+		"me":      bare(s.me),
+		"doctor":  bare(s.doctor),
+		"leaks":   bare(s.leaks),
+		"top":     bare(s.top),
 	}
 	if s.opt.Templates != nil {
-		routes["template.list"] = s.listTemplates
-		routes["template.get"] = s.getTemplate
+		routes["template.list"] = bare(s.listTemplates)
+		routes["template.get"] = bare(s.getTemplate)
 	}
 	return routes
 }

@@ -14,16 +14,16 @@ func (s *server) sandboxRoutes() map[string]handler {
 	return map[string]handler{
 		"sandbox.create":        s.create,
 		"sandbox.list":          s.listSandboxes,
-		"sandbox.get":           s.get,
+		"sandbox.get":           bare(s.get),
 		"sandbox.delete":        s.delete,
-		"sandbox.report":        s.report,
-		"sandbox.lifecycle":     s.lifecycle,
-		"sandbox.lifecycle.set": s.setLifecycle,
-		"sandbox.metadata":      s.metadata,
-		"sandbox.metadata.set":  s.setMetadata,
-		"sandbox.pause":         s.pause,
-		"sandbox.resume":        s.resume,
-		"sandbox.metrics":       s.sandboxMetrics,
+		"sandbox.report":        bare(s.report),
+		"sandbox.lifecycle":     bare(s.lifecycle),
+		"sandbox.lifecycle.set": bare(s.setLifecycle),
+		"sandbox.metadata":      bare(s.metadata),
+		"sandbox.metadata.set":  bare(s.setMetadata),
+		"sandbox.pause":         bare(s.pause),
+		"sandbox.resume":        bare(s.resume),
+		"sandbox.metrics":       bare(s.sandboxMetrics),
 	}
 }
 

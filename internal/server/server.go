@@ -143,7 +143,7 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 	}
 	handlers := map[string]handler{}
 	for _, part := range []map[string]handler{
-		s.hostRoutes(), s.sandboxRoutes(), s.tokenRoutes(),
+		s.hostRoutes(), s.sandboxRoutes(), s.eventRoutes(), s.tokenRoutes(),
 		s.execRoutes(), s.fsRoutes(), s.proxyRoutes(), s.logsRoutes(),
 	} {
 		for name, h := range part {
@@ -154,7 +154,9 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 		}
 	}
 	for _, r := range api.Routes {
-		if r.Missing == "" && handlers[r.Name] == nil {
+		if r.Missing != "" {
+			delete(handlers, r.Name)
+		} else if handlers[r.Name] == nil {
 			r.Missing = "this route"
 		}
 		s.table = append(s.table, r)

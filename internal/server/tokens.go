@@ -11,12 +11,12 @@ func (s *server) tokenRoutes() map[string]handler {
 		return nil
 	}
 	return map[string]handler{
-		"token.list":       s.listTokens,
-		"token.create":     s.createToken,
-		"token.revoke":     s.revokeToken,
-		"me.tokens":        s.listTokens,
-		"me.tokens.create": s.createMyToken,
-		"me.tokens.revoke": s.revokeToken,
+		"token.list":       bare(s.listTokens),
+		"token.create":     bare(s.createToken),
+		"token.revoke":     bare(s.revokeToken),
+		"me.tokens":        bare(s.listTokens),
+		"me.tokens.create": bare(s.createMyToken),
+		"me.tokens.revoke": bare(s.revokeToken),
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -57,51 +60,137 @@ type Query struct {
 const MaxEvents = 10_000
 
 // Store is an open store.
-type Store struct{}
+type Store struct {
+	lock  *os.File
+	log   *log
+	state *state
+}
 
 // Open opens the store in dir, or makes it. dir may be below /proc/self/fd.
-func Open(dir string, o Options) (*Store, error) { return nil, errors.ErrUnsupported }
+func Open(dir string, o Options) (*Store, error) {
+	o = o.withDefaults()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := lockFile(filepath.Join(dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{lock: lock}
+	if s.state, err = openState(filepath.Join(dir, "state.db")); err == nil {
+		s.log, err = openLog(osDisk{}, filepath.Join(dir, "audit"), o)
+	}
+	if err != nil {
+		_ = s.Close()
+		return nil, &api.Error{Code: api.CodeHostFailure, Message: "the store cannot be opened: " + err.Error(),
+			Hint: "if nothing can repair it, move " + dir + " away: a new store begins with a new log and without tokens"}
+	}
+	return s, nil
+}
+
+func (o Options) withDefaults() Options {
+	def := func(v *int64, d int64) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	def(&o.SegmentBytes, 32<<20)
+	def((*int64)(&o.SegmentAge), int64(24*time.Hour))
+	def((*int64)(&o.Retention), int64(90*24*time.Hour))
+	def(&o.MaxBytes, 1<<30)
+	def(&o.ReserveBytes, 4<<20)
+	def(&o.Budget.Bytes, 4<<20)
+	if o.Budget.Events <= 0 {
+		o.Budget.Events = 10_000
+	}
+	// Verify holds every segment open, so there are not too many of them.
+	o.SegmentBytes = max(o.SegmentBytes, o.MaxBytes/256)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func lockFile(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, &api.Error{Code: api.CodeHostFailure, Message: "the store is in use by another process",
+			Hint: "one daemon per state directory: end the other, or choose another --state"}
+	}
+	return f, nil
+}
 
 // Close writes what waits and lets go of the directory.
-func (s *Store) Close() error { return nil }
+func (s *Store) Close() error {
+	var err error
+	if s.log != nil {
+		err = s.log.close()
+	}
+	if s.state != nil {
+		err = errors.Join(err, s.state.close())
+	}
+	return errors.Join(err, s.lock.Close())
+}
 
 // Append puts events on disk, in this order and next to each other, before it
 // returns. It fills in ID, Seq and Time. An error means that none of them
 // counts: what they decide must not be done.
-func (s *Store) Append(ctx context.Context, events ...api.Event) error { return errors.ErrUnsupported }
+func (s *Store) Append(ctx context.Context, events ...api.Event) error {
+	return s.log.append(ctx, events)
+}
 
 // Note takes an event of something that was decided before; it is on disk
 // within 50 ms. Repeated denials are counted together.
-func (s *Store) Note(event api.Event) error { return errors.ErrUnsupported }
+func (s *Store) Note(event api.Event) error { return s.log.note(event) }
 
 // Events answers the events of a query in order, and what to pass as After to
 // go on from there. It looks at a bounded part of the log: the answer can be
 // empty although there is more, so whoever wants all goes on until next is the
 // head's seq.
 func (s *Store) Events(q Query) (events []api.Event, next uint64, err error) {
-	return nil, 0, errors.ErrUnsupported
+	return s.log.events(q)
 }
 
 // Wait returns when there is an event after this seq, or ctx ends.
-func (s *Store) Wait(ctx context.Context, after uint64) error { return errors.ErrUnsupported }
+func (s *Store) Wait(ctx context.Context, after uint64) error { return s.log.wait(ctx, after) }
 
 // Head is where the log ends now.
-func (s *Store) Head() api.Head { return api.Head{} }
+func (s *Store) Head() api.Head {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return s.log.head
+}
 
 // Verify reads the whole log and says whether it is what was written, up to a
 // head that the caller kept (nil: none).
 func (s *Store) Verify(ctx context.Context, head *api.Head) (api.Verification, error) {
-	return api.Verification{}, errors.ErrUnsupported
+	return s.log.verify(ctx, head)
 }
 
 // Export writes the log as it is, in the form that audit.Verify reads.
-func (s *Store) Export(ctx context.Context, w io.Writer) error { return errors.ErrUnsupported }
+func (s *Store) Export(ctx context.Context, w io.Writer) error {
+	r, _, done, err := s.log.whole(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	_, err = io.Copy(w, r)
+	return err
+}
 
 // Report says what the log knows of a run, a sandbox or a session of a tenant
 // ("": any).
 func (s *Store) Report(ctx context.Context, tenant, subject string) (api.Report, error) {
-	return api.Report{}, errors.ErrUnsupported
+	return s.log.report(ctx, tenant, subject)
 }
 
 // Degraded says why Append refuses everything now; "" if it does not.
-func (s *Store) Degraded() string { return "" }
+func (s *Store) Degraded() string {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return s.log.why
+}

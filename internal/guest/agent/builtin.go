@@ -35,6 +35,7 @@ type builtin func(io *stdio, args []string) guest.Exit
 //	hog BYTES             acts as if it took memory: reaching the cap ends it
 //	forks N [SECONDS]     acts as if it had N children: staying at the cap ends it
 //	fill                  acts as if it filled the disk
+//	sh -c "A; B"          runs them one after the other; words end at blanks
 func command(name string) builtin {
 	switch name {
 	case "true":
@@ -65,6 +66,8 @@ func command(name string) builtin {
 		return forks
 	case "fill":
 		return fill
+	case "sh":
+		return sh
 	}
 	return nil
 }
@@ -194,4 +197,26 @@ func forks(s *stdio, args []string) guest.Exit {
 func fill(s *stdio, _ []string) guest.Exit {
 	io.WriteString(s.err, "fill: no space left on device\n")
 	return guest.Exit{Code: 1, Caps: []string{guest.CapDisk}}
+}
+
+func sh(s *stdio, args []string) (x guest.Exit) {
+	if len(args) != 3 || args[1] != "-c" {
+		return guest.Exit{Code: 2}
+	}
+	for line := range strings.SplitSeq(args[2], ";") {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		run := command(words[0])
+		if run == nil {
+			io.WriteString(s.err, "sh: "+words[0]+": not found\n")
+			x = guest.Exit{Code: 127}
+			continue
+		}
+		if x = run(s, words); words[0] == "exit" || x.Signal != 0 || s.ctx.Err() != nil {
+			break
+		}
+	}
+	return x
 }

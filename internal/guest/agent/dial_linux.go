@@ -20,7 +20,7 @@ const (
 )
 
 // dial connects to a port of this machine and carries both directions. Without
-// the net package, which would double the agent.
+// the net package, which would add a quarter to the agent.
 func (c *call) dial(port int) error {
 	if port <= 0 || port > 65535 {
 		return syscall.EINVAL

@@ -15,7 +15,7 @@ import (
 )
 
 // real builds the agent and runs it on this machine, over a socket.
-func real(t *testing.T) *guest.Client {
+func real(t testing.TB) *guest.Client {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: the agent gives each process the rights of another user")
@@ -26,6 +26,11 @@ func real(t *testing.T) *guest.Client {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
+	return runs(t, bin)
+}
+
+// runs runs an agent that was built.
+func runs(t testing.TB, bin string) *guest.Client {
 	ours, theirs, err := pair()
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"os"
 	"path"
 	"strings"
@@ -141,8 +140,8 @@ func (n *notifier) say(e guest.FileEvent) error {
 func (n *notifier) take(b []byte) error {
 	n.last = guest.FileEvent{} // what is repeated later is news
 	for len(b) >= syscall.SizeofInotifyEvent {
-		wd, mask := int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:])
-		size := syscall.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
+		wd, mask := int32(native(b)), native(b[4:])
+		size := syscall.SizeofInotifyEvent + int(native(b[12:]))
 		if size > len(b) {
 			return syscall.EIO
 		}
@@ -153,6 +152,11 @@ func (n *notifier) take(b []byte) error {
 		}
 	}
 	return nil
+}
+
+// native is a number of this machine; encoding/binary would bring reflection.
+func native(b []byte) uint32 {
+	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
 }
 
 func (n *notifier) event(wd int32, mask uint32, name string) error {

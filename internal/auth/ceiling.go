@@ -1,0 +1,115 @@
+package auth
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/bermhq/berm/api"
+)
+
+// boundaries orders what min_isolation names, from the weakest.
+var boundaries = []string{"", "gvisor", "microvm"}
+
+// within is p as a ceiling below max: what p leaves open is as in max, and what
+// goes beyond max is refused. Both may be nil.
+func within(max, p *api.Policy) (*api.Policy, error) {
+	if p != nil {
+		if err := valid(p); err != nil {
+			return nil, err
+		}
+	}
+	if max == nil {
+		return p, nil
+	}
+	var out api.Policy
+	if p != nil {
+		out = *p
+	}
+	m := *max
+	if err := least(
+		bound("limits.timeout_seconds", m.Limits.TimeoutSeconds, &out.Limits.TimeoutSeconds),
+		bound("limits.memory_bytes", m.Limits.MemoryBytes, &out.Limits.MemoryBytes),
+		bound("limits.cpus", m.Limits.CPUs, &out.Limits.CPUs),
+		bound("limits.pids", m.Limits.Pids, &out.Limits.Pids),
+		bound("limits.disk_bytes", m.Limits.DiskBytes, &out.Limits.DiskBytes),
+		bound("limits.output_bytes", m.Limits.OutputBytes, &out.Limits.OutputBytes),
+		bound("ttl_seconds", m.TTLSeconds, &out.TTLSeconds),
+		bound("idle_timeout_seconds", m.IdleTimeoutSeconds, &out.IdleTimeoutSeconds),
+	); err != nil {
+		return nil, err
+	}
+	if out.MinIsolation == "" {
+		out.MinIsolation = m.MinIsolation
+	}
+	if slices.Index(boundaries, out.MinIsolation) < slices.Index(boundaries, m.MinIsolation) {
+		return nil, beyond("min_isolation", out.MinIsolation, m.MinIsolation)
+	}
+	if m.Templates != nil {
+		if out.Templates == nil {
+			out.Templates = m.Templates
+		}
+		for _, name := range out.Templates {
+			if !slices.Contains(m.Templates, name) {
+				return nil, beyond("templates", name, m.Templates)
+			}
+		}
+	}
+	return &out, nil
+}
+
+func least(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bound holds one field against its ceiling: 0 and api.Unlimited in the ceiling
+// are none, 0 below it takes it over.
+func bound[N int64 | float64](name string, max N, v *N) error {
+	switch {
+	case max <= 0:
+		return nil
+	case *v == 0:
+		*v = max
+		return nil
+	case *v < 0 || *v > max:
+		return beyond(name, *v, max)
+	}
+	return nil
+}
+
+func beyond(name string, v, max any) error {
+	return refuse(api.CodePolicyCeiling, fmt.Sprintf("%s: %v is beyond what this token may give, %v", name, v, max),
+		"ask for less, or use a token with a higher ceiling")
+}
+
+// valid says what no policy can hold.
+func valid(p *api.Policy) error {
+	bad := func(what string) error {
+		return refuse(api.CodeBadRequest, "policy: "+what, "see the policy document in the manual")
+	}
+	l := p.Limits
+	for _, v := range []float64{l.TimeoutSeconds, l.CPUs, float64(l.MemoryBytes), float64(l.Pids), float64(l.DiskBytes), float64(l.OutputBytes)} {
+		if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 && v != api.Unlimited {
+			return bad("a limit is a number from 0 on, or -1 for none")
+		}
+	}
+	for _, v := range []float64{p.TTLSeconds, p.IdleTimeoutSeconds} {
+		if math.IsNaN(v) || v < 0 || v > api.MaxTTLSeconds {
+			return bad(fmt.Sprintf("a time is between 0 and %d seconds", api.MaxTTLSeconds))
+		}
+	}
+	switch {
+	case !slices.Contains(boundaries, p.MinIsolation):
+		return bad("min_isolation is gvisor or microvm")
+	case len(p.Templates) > 1000:
+		return bad("more than 1000 templates")
+	case len(p.Egress) > 0 && string(p.Egress) != "null":
+		return refuse(api.CodeEgressUnavailable, "policy: egress needs the gateway, which this Berm does not have yet", "leave egress out: there is no link at all")
+	}
+	return nil
+}

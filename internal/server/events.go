@@ -1,0 +1,294 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/sandbox"
+	"github.com/bermhq/berm/internal/store"
+)
+
+func (s *server) eventRoutes() map[string]handler {
+	if s.opt.Store == nil {
+		return nil
+	}
+	return map[string]handler{
+		"events":         s.events,
+		"sandbox.events": s.sandboxEvents,
+		"audit.head":     bare(s.auditHead),
+		"audit.verify":   bare(s.auditVerify),
+		"audit.export":   bare(s.auditExport),
+		"audit.report":   bare(s.auditReport),
+	}
+}
+
+const (
+	maxWait   = 60               // seconds of a long poll
+	maxEvents = 1000             // of one answer
+	scanFor   = 10 * time.Second // a look through the log that finds nothing
+)
+
+// events answers the events of the caller's own tenant: those that there are,
+// the next one that comes, or all as they come.
+func (s *server) events(w http.ResponseWriter, r *http.Request) error {
+	q, err := params(r, []string{"after", "limit", "sandbox_id", "run_id", "session", "wait", "follow", "stream"}, []string{"type"})
+	if err != nil {
+		return err
+	}
+	sel, err := s.selection(r, q)
+	if err != nil {
+		return err
+	}
+	follow, err := truth(q, "follow")
+	if err != nil {
+		return err
+	}
+	stream, err := truth(q, "stream")
+	if err != nil {
+		return err
+	}
+	wait, err := number(q, "wait", 0, 0, maxWait)
+	if err != nil {
+		return err
+	}
+	if follow || stream || wantsStream(r) {
+		return s.followEvents(w, r, sel, func(e api.Event) (string, any) { return e.Type, e })
+	}
+	ctx, cancel := s.untilStop(r.Context(), 0)
+	defer cancel(nil)
+	list, next, err := s.look(ctx, sel, time.Duration(wait)*time.Second)
+	if err != nil {
+		return err
+	}
+	reply(w, http.StatusOK, api.EventList{Events: list, Next: next})
+	return nil
+}
+
+// wantsStream says whether a client asked for server-sent events by name.
+func wantsStream(r *http.Request) bool {
+	return strings.HasPrefix(strings.TrimSpace(r.Header.Get("Accept")), "text/event-stream")
+}
+
+// selection is which events a request wants, of its own tenant in any case.
+func (s *server) selection(r *http.Request, q url.Values) (store.Query, error) {
+	sel := store.Query{
+		Types: q["type"], SandboxID: q.Get("sandbox_id"), RunID: q.Get("run_id"), Session: q.Get("session"),
+		Tenant: sandbox.CallerOf(r.Context()).Tenant,
+	}
+	limit, err := number(q, "limit", 100, 1, maxEvents)
+	if err != nil {
+		return sel, err
+	}
+	sel.Limit = int(limit)
+	if q.Get("after") == "end" {
+		sel.After = s.opt.Store.Head().Seq
+		return sel, nil
+	}
+	if sel.After, err = number(q, "after", 0, 0, 1<<62); err != nil {
+		return sel, err
+	}
+	// An EventSource that comes back says where it was.
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		if sel.After, err = strconv.ParseUint(id, 10, 62); err != nil {
+			return sel, &api.Error{Code: api.CodeBadRequest, Message: "Last-Event-ID: a number is expected"}
+		}
+	}
+	return sel, nil
+}
+
+// look finds the next events, and waits for them if there are none.
+func (s *server) look(ctx context.Context, sel store.Query, wait time.Duration) (list []api.Event, next uint64, err error) {
+	began := time.Now()
+	wctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		list, next, err = s.opt.Store.Events(sel)
+		if list == nil {
+			list = []api.Event{}
+		}
+		if err != nil || len(list) > 0 {
+			return list, next, err
+		}
+		next = max(next, sel.After)
+		sel.After = next
+		if next < s.opt.Store.Head().Seq {
+			if ctx.Err() != nil || time.Since(began) > max(wait, scanFor) {
+				return list, next, nil
+			}
+			continue
+		}
+		if wctx.Err() != nil {
+			return list, next, nil
+		}
+		if err := s.opt.Store.Wait(wctx, next); err != nil {
+			if wctx.Err() != nil {
+				return list, next, nil
+			}
+			return nil, 0, err
+		}
+	}
+}
+
+// followEvents streams events until the client leaves.
+func (s *server) followEvents(w http.ResponseWriter, r *http.Request, sel store.Query, show func(api.Event) (string, any)) error {
+	x, ctx := s.sse(w, r, 0)
+	defer x.end()
+	for ctx.Err() == nil {
+		list, next, err := s.look(ctx, sel, maxWait*time.Second)
+		if err != nil {
+			if !errors.Is(err, context.Canceled) {
+				x.fail(err)
+			}
+			return nil
+		}
+		for _, e := range list {
+			name, v := show(e)
+			if x.event(int64(e.Seq), name, v) != nil {
+				return nil
+			}
+		}
+		sel.After = next
+	}
+	return nil
+}
+
+// A sandboxEvent is an event as PandaStack shows it, with our fields beside.
+type sandboxEvent struct {
+	api.Event
+	Payload json.RawMessage `json:"payload"` // the same as data
+}
+
+// sandboxEvents answers the last events of one sandbox.
+func (s *server) sandboxEvents(w http.ResponseWriter, r *http.Request) error {
+	q, err := params(r, []string{"after", "limit", "tail", "follow", "stream"}, []string{"type"})
+	if err != nil {
+		return err
+	}
+	sb, err := s.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	sel, err := s.selection(r, q)
+	if err != nil {
+		return err
+	}
+	sel.SandboxID = sb.SandboxID
+	tail, err := number(q, "tail", 0, 0, maxEvents)
+	if err != nil {
+		return err
+	}
+	follow, err := truth(q, "follow")
+	if err != nil {
+		return err
+	}
+	stream, err := truth(q, "stream")
+	if err != nil {
+		return err
+	}
+	if !q.Has("tail") && !q.Has("after") && !q.Has("limit") {
+		tail = maxEvents // all, within reason
+	}
+	ctx, cancel := s.untilStop(r.Context(), 0)
+	defer cancel(nil)
+	list, next := []api.Event{}, sel.After
+	if tail > 0 {
+		if list, next, err = s.last(ctx, sel, int(tail)); err != nil {
+			return err
+		}
+	} else if !follow {
+		if list, next, err = s.look(ctx, sel, 0); err != nil {
+			return err
+		}
+	}
+	if !follow && !stream && !wantsStream(r) {
+		out := make([]sandboxEvent, len(list))
+		for i, e := range list {
+			out[i] = sandboxEvent{e, e.Data}
+		}
+		reply(w, http.StatusOK, map[string]any{"events": out, "next": next})
+		return nil
+	}
+	if len(list) > 0 {
+		sel.After = list[0].Seq - 1
+	} else {
+		sel.After = next
+	}
+	return s.followEvents(w, r, sel, func(e api.Event) (string, any) { return "event", sandboxEvent{e, e.Data} })
+}
+
+// last is the last n events of a selection.
+func (s *server) last(ctx context.Context, sel store.Query, n int) (list []api.Event, next uint64, err error) {
+	list, sel.Limit = []api.Event{}, maxEvents
+	began := time.Now()
+	for next = sel.After; ; sel.After = next {
+		more, to, err := s.opt.Store.Events(sel)
+		if err != nil {
+			return nil, 0, err
+		}
+		list = append(list, more...)
+		if len(list) > n {
+			list = append(list[:0], list[len(list)-n:]...)
+		}
+		if to <= next || to >= s.opt.Store.Head().Seq || ctx.Err() != nil || time.Since(began) > scanFor {
+			return list, max(next, to), nil
+		}
+		next = to
+	}
+}
+
+func (s *server) auditHead(w http.ResponseWriter, r *http.Request) error {
+	reply(w, http.StatusOK, s.opt.Store.Head())
+	return nil
+}
+
+// auditVerify proves the log, up to a head that the caller kept if it sends one.
+func (s *server) auditVerify(w http.ResponseWriter, r *http.Request) error {
+	b, err := body(w, r, 4<<10)
+	if err != nil {
+		return err
+	}
+	var head *api.Head
+	if t := strings.TrimSpace(string(b)); t != "" && t != "{}" && t != "null" {
+		head = &api.Head{}
+		if err := decodeBytes(b, head); err != nil {
+			return err
+		}
+	}
+	v, err := s.opt.Store.Verify(r.Context(), head)
+	if err != nil {
+		return err
+	}
+	reply(w, http.StatusOK, v)
+	return nil
+}
+
+// auditExport gives the log as it is, every tenant's.
+func (s *server) auditExport(w http.ResponseWriter, r *http.Request) error {
+	if err := s.node(r); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	return s.opt.Store.Export(r.Context(), w)
+}
+
+func (s *server) auditReport(w http.ResponseWriter, r *http.Request) error {
+	rep, err := s.opt.Store.Report(r.Context(), sandbox.CallerOf(r.Context()).Tenant, r.PathValue("subject"))
+	if err != nil {
+		return err
+	}
+	if sb, err := s.find(r.Context(), r.PathValue("subject")); err == nil {
+		rep.Sandbox = sb
+	}
+	reply(w, http.StatusOK, lists(rep))
+	return nil
+}

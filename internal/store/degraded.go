@@ -1,0 +1,107 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/bermhq/berm/api"
+)
+
+// While the log cannot be written, or only into the reserve, every decision is
+// refused. What was decided before (a sandbox ends, a command ends) is still
+// recorded as long as the reserve lasts.
+
+// fail refuses the callers of a batch that could not be written. Notes stay in
+// the queue, in their place.
+func (l *log) fail(batch []*item, err error) {
+	l.trouble(err)
+	l.mu.Lock()
+	var again []*item
+	size := 0
+	for _, it := range batch {
+		if it.done != nil {
+			it.done <- unwritable(l.why)
+			continue
+		}
+		again = append(again, it)
+		size += it.bytes
+	}
+	for _, it := range l.queue {
+		if it.done != nil {
+			it.done <- unwritable(l.why)
+			l.queued -= it.bytes
+			continue
+		}
+		again = append(again, it)
+	}
+	l.queue, l.queued = again, l.queued+size
+	l.mu.Unlock()
+	if full(err) {
+		l.retry()
+	}
+}
+
+// trouble makes Append refuse from now on, and gives the reserve away.
+func (l *log) trouble(err error) {
+	if full(err) {
+		if e := l.g.d.remove(l.g.path(reserveName)); e != nil && !errors.Is(e, os.ErrNotExist) {
+			l.say.Error("audit log: the reserve", "error", e)
+		}
+	}
+	l.mu.Lock()
+	first := l.why == ""
+	l.why = "it cannot be written (" + reason(err) + ")"
+	why := l.why
+	l.mu.Unlock()
+	if first {
+		l.say.Error("audit log: cannot be written; nothing new is started until it can", "error", err)
+		l.own(api.EventHostDegraded, map[string]any{"part": "audit", "state": "degraded", "why": why, "since": stamp(l.g.now())})
+	}
+}
+
+// reason is the innermost text of an error: paths are of no use to a client.
+func reason(err error) string {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err.Error()
+		}
+		err = next
+	}
+}
+
+// retry tries to write again. It is the writer's goroutine that calls it, at
+// most once a second.
+func (l *log) retry() {
+	if err := l.commit(nil); err != nil {
+		l.trouble(err)
+		return
+	}
+	l.mu.Lock()
+	why, lost := l.why, l.lost
+	l.mu.Unlock()
+	if why == "" {
+		return
+	}
+	if err := l.reserve(); err != nil {
+		l.mu.Lock()
+		l.why = "there is no room for its reserve (" + reason(err) + ")"
+		l.mu.Unlock()
+		return
+	}
+	l.own(api.EventHostDegraded, map[string]any{"part": "audit", "state": "recovered", "events_lost": lost})
+	if err := l.commit(nil); err != nil {
+		l.trouble(err)
+		return
+	}
+	l.mu.Lock()
+	l.why, l.lost = "", 0
+	l.mu.Unlock()
+	l.say.Info("audit log: it can be written again", "events_lost", lost, "time", l.g.now().Format(time.RFC3339))
+}
+
+// reserve sets room aside, if that was not done already.
+func (l *log) reserve() error {
+	return l.g.d.reserve(l.g.path(reserveName), l.o.ReserveBytes)
+}

@@ -1,0 +1,490 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/audit"
+)
+
+func testLog(t *testing.T, d disk, o Options) *log {
+	t.Helper()
+	l, err := openLog(d, "/s/audit", o.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.close() })
+	return l
+}
+
+func event(kind, sandbox, data string) api.Event {
+	return api.Event{Type: kind, Tenant: "default", Actor: "t1", SandboxID: sandbox, RunID: "r1", Tags: map[string]string{"k": "<v>"}, Data: json.RawMessage(data)}
+}
+
+func mustAppend(t *testing.T, l *log, events ...api.Event) {
+	t.Helper()
+	if err := l.append(context.Background(), events); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func all(t *testing.T, l *log, q Query) []api.Event {
+	t.Helper()
+	var out []api.Event
+	for {
+		part, next, err := l.events(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, part...)
+		l.mu.Lock()
+		head := l.head.Seq
+		l.mu.Unlock()
+		if next == q.After || next >= head {
+			return out
+		}
+		q.After = next
+	}
+}
+
+func mustVerify(t *testing.T, l *log, head *api.Head) api.Verification {
+	t.Helper()
+	v, err := l.verify(context.Background(), head)
+	if err != nil || !v.OK {
+		t.Fatalf("verify: %+v, %v", v, err)
+	}
+	return v
+}
+
+// TestEncoding: an event that is put together from parts is what json says.
+func TestEncoding(t *testing.T) {
+	e := event("exec.started", "s1", `{"args":["a<b","\u2028"],"n":1}`)
+	enc, err := encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := enc.body(7, "2026-01-02T03:04:05Z")
+	want, err := audit.Encode(enc.event)
+	if err != nil || string(got) != string(want) {
+		t.Fatalf("%s\n%s\n%v", got, want, err)
+	}
+	if seq, ok := audit.EventSeq(got); !ok || seq != 7 {
+		t.Fatal("no seq", seq, ok)
+	}
+	for _, bad := range []api.Event{{}, event("x.y", "", `[]`), event("x.y", "", `{`), {Type: "x.y", ID: `"`},
+		event("x.y", "", `{"a":"`+strings.Repeat("x", audit.MaxLine)+`"}`)} {
+		if _, err := encode(bad); err == nil {
+			t.Errorf("%.80v is taken", bad)
+		}
+	}
+	odd := event("x.y", "s", "{\"a\":\"\xff\"}")
+	odd.Session = "\xff\x00"
+	enc, err = encode(odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back api.Event
+	if err := json.Unmarshal(enc.body(1, "t"), &back); err != nil || !json.Valid(enc.rest) {
+		t.Fatal(err)
+	}
+}
+
+// TestGroupCommit: many appends at once share their fsyncs.
+func TestGroupCommit(t *testing.T) {
+	d := newMemDisk(1)
+	l := testLog(t, d, Options{})
+	mustAppend(t, l, event("a.b", "", ""))
+	var wg sync.WaitGroup
+	one := func(i int) {
+		wg.Go(func() { mustAppend(t, l, event("a.b", "s", fmt.Sprintf(`{"i":%d}`, i))) })
+	}
+	synced := func() int {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.syncs
+	}
+	before := synced()
+	l.g.mu.Lock() // holds up the first, as a slow disk would
+	one(0)
+	eventually(t, func() bool { return synced() > before })
+	for i := 1; i < 100; i++ {
+		one(i)
+	}
+	eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.queue) == 99
+	})
+	l.g.mu.Unlock()
+	wg.Wait()
+	if syncs := synced() - before; syncs != 2 {
+		t.Errorf("%d fsyncs for 100 appends at once", syncs)
+	}
+	if n := len(all(t, l, Query{Types: []string{"a.b"}, SandboxID: "s", Limit: 7})); n != 100 {
+		t.Errorf("%d events of 100", n)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	d := newMemDisk(1)
+	l := testLog(t, d, Options{})
+	start := time.Now()
+	if err := l.note(event("exec.ended", "s1", `{"exit_code":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := l.wait(ctx, l.headSeq()); err != nil && l.headSeq() == 0 {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("a note took %v", took)
+	}
+	mustAppend(t, l, event("exec.started", "s1", ""))
+	got := all(t, l, Query{SandboxID: "s1"})
+	if len(got) != 2 || got[0].Type != "exec.ended" || got[0].Seq+1 != got[1].Seq {
+		t.Errorf("%+v", got)
+	}
+}
+
+func (l *log) headSeq() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head.Seq
+}
+
+func TestDenials(t *testing.T) {
+	l := testLog(t, newMemDisk(1), Options{})
+	now := time.Now()
+	l.mu.Lock()
+	l.g.now = func() time.Time { return now }
+	l.mu.Unlock()
+	for range 1000 {
+		if err := l.note(event(api.EventDenied, "s1", `{"target":"GET /v1/tokens","reason":"role"}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.note(event(api.EventDenied, "s1", `{"target":"other","reason":"role"}`)); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	now = now.Add(denialWindow)
+	l.sum(l.denials.due(now, false))
+	l.mu.Unlock()
+	mustAppend(t, l, event("a.b", "", ""))
+	got := all(t, l, Query{Types: []string{api.EventDenied}})
+	if len(got) != 3 {
+		t.Fatalf("%d events: %+v", len(got), got)
+	}
+	var data struct {
+		Count  int    `json:"count"`
+		Target string `json:"target"`
+	}
+	if err := json.Unmarshal(got[2].Data, &data); err != nil || data.Count != 999 || data.Target != "GET /v1/tokens" {
+		t.Errorf("%s", got[2].Data)
+	}
+	for i := range 3 * maxDenials { // no target makes it grow without end
+		if err := l.note(event(api.EventDenied, "", fmt.Sprintf(`{"target":"t%d"}`, i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.denials.open); n > maxDenials+1 {
+		t.Errorf("%d windows", n)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	l := testLog(t, newMemDisk(1), Options{Budget: Budget{Events: 100, Bytes: 1 << 20}})
+	flood := func(kind, sandbox string) (n int) {
+		for n < 5000 {
+			if err := l.note(event(kind, sandbox, "")); err != nil {
+				if !errors.Is(err, ErrBudget) {
+					t.Fatal(err)
+				}
+				return n
+			}
+			n++
+		}
+		return n
+	}
+	now := time.Now()
+	l.mu.Lock()
+	l.g.now = func() time.Time { return now }
+	l.mu.Unlock()
+	if n := flood("cap.hit", "s1"); n != 100 {
+		t.Errorf("%d events before the budget", n)
+	}
+	if n := flood("file.read", "s2"); n != 1000 {
+		t.Errorf("%d file events before the budget", n)
+	}
+	if err := l.append(context.Background(), []api.Event{event("exec.started", "s1", "")}); !errors.Is(err, ErrBudget) {
+		t.Errorf("append: %v", err)
+	}
+	for _, kind := range []string{"sandbox.ended", "exec.ended"} {
+		if err := l.note(event(kind, "s1", "")); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if n := flood("cap.hit", "s3"); n != 100 {
+		t.Errorf("another sandbox had %d", n)
+	}
+	l.mu.Lock()
+	now = now.Add(time.Minute)
+	l.mu.Unlock()
+	if n := flood("cap.hit", "s1"); n != 100 {
+		t.Errorf("%d in the next minute", n)
+	}
+}
+
+// TestRotation: small segments, all kinds of query over them, retention.
+func TestRotation(t *testing.T) {
+	d := newMemDisk(1)
+	o := Options{SegmentBytes: 4 << 10, MaxBytes: 256 << 10}
+	l := testLog(t, d, o)
+	for i := range 400 {
+		mustAppend(t, l, event("a.b", fmt.Sprintf("s%d", i%7), fmt.Sprintf(`{"i":%d}`, i)))
+	}
+	l.mu.Lock()
+	l.recent = ring{} // so that all comes from disk
+	l.mu.Unlock()
+	got := all(t, l, Query{Types: []string{"a.b"}, Limit: 13})
+	if len(got) != 400 {
+		t.Fatalf("%d of 400", len(got))
+	}
+	if got := all(t, l, Query{SandboxID: "s3", Tenant: "default"}); len(got) != 57 {
+		t.Errorf("%d of 57", len(got))
+	}
+	if got := all(t, l, Query{SandboxID: "s3", Tenant: "other"}); len(got) != 0 {
+		t.Errorf("%d of another tenant", len(got))
+	}
+	for _, e := range got {
+		part, next, err := l.events(Query{After: e.Seq - 1, Limit: 1})
+		if err != nil || len(part) != 1 || part[0].ID != e.ID || next != e.Seq {
+			t.Fatalf("after %d: %+v, %d, %v", e.Seq-1, part, next, err)
+		}
+	}
+	head := l.headCopy()
+	v := mustVerify(t, l, &head)
+	if v.TailUnproven || v.Sealed < 10 || v.Sealed != v.Segments-1 {
+		t.Errorf("%+v", v)
+	}
+	if sealed := all(t, l, Query{Types: []string{api.EventAuditSealed}}); len(sealed) != v.Sealed {
+		t.Errorf("%d seals recorded of %d", len(sealed), v.Sealed)
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+
+	o.MaxBytes = 40 << 10
+	l = testLog(t, d, o)
+	l.sweepNow(t)
+	if n := d.has(".log"); n > 11 {
+		t.Errorf("%d segments are left", n)
+	}
+	head = l.headCopy()
+	if v = mustVerify(t, l, &head); v.FirstSeq == 1 || v.TailUnproven {
+		t.Errorf("%+v", v)
+	}
+	if got := all(t, l, Query{Types: []string{api.EventAuditRemoved}}); len(got) != 1 {
+		t.Errorf("%d removals recorded", len(got))
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	l = testLog(t, d, o)
+	mustAppend(t, l, event("a.b", "", ""))
+	mustVerify(t, l, &head)
+}
+
+// sweepNow has the writer sweep.
+func (l *log) sweepNow(t *testing.T) {
+	t.Helper()
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.g.ready(); err != nil {
+		t.Fatal(err)
+	}
+	l.sweep()
+}
+
+func (l *log) headCopy() api.Head {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head
+}
+
+// TestFull: a full disk refuses decisions before they are made, records what
+// was decided before in its reserve, and goes on when there is room.
+func TestFull(t *testing.T) {
+	d := newMemDisk(1)
+	l := testLog(t, d, Options{ReserveBytes: 64 << 10})
+	mustAppend(t, l, event("a.b", "s", ""))
+	d.mu.Lock()
+	d.room = d.used + 10_000
+	d.mu.Unlock()
+	acked := 1
+	var err error
+	for err == nil {
+		if err = l.append(context.Background(), []api.Event{event("a.b", "s", "")}); err == nil {
+			acked++
+		}
+	}
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != api.CodeAuditFailed || e.Hint == "" {
+		t.Fatalf("%v", err)
+	}
+	if err := l.append(context.Background(), []api.Event{event("a.b", "s", "")}); err == nil {
+		t.Error("an append while the disk is full")
+	}
+	if err := l.note(event("sandbox.ended", "s", "")); err != nil {
+		t.Error(err)
+	}
+	eventually(t, func() bool {
+		return len(all(t, l, Query{Types: []string{api.EventHostDegraded}})) == 1 && len(all(t, l, Query{Types: []string{"sandbox.ended"}})) == 1
+	})
+	d.mu.Lock()
+	d.room = -1
+	d.mu.Unlock()
+	eventually(t, func() bool {
+		err = l.append(context.Background(), []api.Event{event("a.b", "s", "")})
+		return err == nil
+	})
+	acked++
+	if got := all(t, l, Query{Types: []string{"a.b"}, Limit: MaxEvents}); len(got) != acked {
+		t.Errorf("%d events, %d were acknowledged", len(got), acked)
+	}
+	if got := all(t, l, Query{Types: []string{api.EventHostDegraded}}); len(got) != 2 || !strings.Contains(string(got[1].Data), "recovered") {
+		t.Errorf("%+v", got)
+	}
+	head := l.headCopy()
+	mustVerify(t, l, &head)
+}
+
+func eventually(t *testing.T, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it never happened")
+		}
+	}
+}
+
+// ack is an event that Append took, and the least seq that it can have.
+type ack struct {
+	id  string
+	seq uint64
+}
+
+// script is what the crash tests do.
+func script(d *memDisk) (acked []ack, head api.Head) {
+	l, err := openLog(d, "/s/audit", Options{SegmentBytes: 3 << 10, MaxBytes: 9 << 10, ReserveBytes: 4 << 10}.withDefaults())
+	if err != nil {
+		return nil, head
+	}
+	l.o.SegmentBytes = 3 << 10
+	for i := range 24 {
+		id := fmt.Sprintf("e%032d", i)
+		e := event("a.b", "s", fmt.Sprintf(`{"i":%d}`, i))
+		e.ID = id
+		least := l.headSeq() + 1
+		if l.append(context.Background(), []api.Event{e}) == nil {
+			acked = append(acked, ack{id, least})
+			head = l.headCopy()
+		}
+		_ = l.note(event("exec.ended", "s", ""))
+	}
+	l.sweepQuiet()
+	return acked, head
+}
+
+func (l *log) sweepQuiet() {
+	_ = l.close()
+	if l.g.ready() == nil {
+		l.sweep()
+	}
+}
+
+// TestCrash stops the machine at every operation that changes the disk: what
+// was acknowledged is there, the chain holds, and the log goes on.
+func TestCrash(t *testing.T) {
+	whole := newMemDisk(1)
+	_, _ = script(whole)
+	ops := whole.ops
+	if ops < 100 {
+		t.Fatalf("only %d operations", ops)
+	}
+	for at := 1; at <= ops; at++ {
+		for seed := range uint64(3) {
+			d := newMemDisk(seed)
+			d.killAt = at
+			acked, head := script(d)
+			after := d.crash()
+			l, err := openLog(after, "/s/audit", Options{ReserveBytes: 4 << 10}.withDefaults())
+			if err != nil {
+				t.Fatalf("killed at %d: %v", at, err)
+			}
+			checkAcked(t, fmt.Sprintf("killed at %d, seed %d", at, seed), l, acked, head)
+		}
+	}
+	t.Logf("%d places to stop, 3 ways each", ops)
+}
+
+// TestFault fails every operation once, and the log goes on by itself.
+func TestFault(t *testing.T) {
+	whole := newMemDisk(1)
+	_, _ = script(whole)
+	for _, fault := range []error{syscall.EIO, syscall.ENOSPC} {
+		for at := 1; at <= whole.ops; at++ {
+			d := newMemDisk(uint64(at))
+			d.failAt, d.err = at, fault
+			acked, head := script(d)
+			l, err := openLog(d.crash(), "/s/audit", Options{ReserveBytes: 4 << 10}.withDefaults())
+			if err != nil {
+				t.Fatalf("%v at %d: %v", fault, at, err)
+			}
+			checkAcked(t, fmt.Sprintf("%v at %d", fault, at), l, acked, head)
+		}
+	}
+}
+
+func checkAcked(t *testing.T, what string, l *log, acked []ack, head api.Head) {
+	t.Helper()
+	defer l.close()
+	v, err := l.verify(context.Background(), nil)
+	if err != nil || !v.OK {
+		t.Fatalf("%s: %+v, %v", what, v, err)
+	}
+	if head.Seq >= v.FirstSeq && head.Seq > 0 {
+		if v, err = l.verify(context.Background(), &head); err != nil || !v.OK {
+			t.Fatalf("%s: against the last acknowledged head: %+v, %v", what, v, err)
+		}
+	}
+	got := all(t, l, Query{Types: []string{"a.b"}, Limit: MaxEvents})
+	var ids []string
+	for _, e := range got {
+		ids = append(ids, e.ID)
+	}
+	for _, a := range acked { // retention may have taken the oldest, only those
+		if a.seq >= v.FirstSeq && !slices.Contains(ids, a.id) {
+			t.Fatalf("%s: %s was acknowledged and is lost (%d of %d are there)", what, a.id, len(ids), len(acked))
+		}
+	}
+	if err := l.append(context.Background(), []api.Event{event("a.b", "s", "")}); err != nil {
+		t.Fatalf("%s: it does not go on: %v", what, err)
+	}
+	if v, err := l.verify(context.Background(), nil); err != nil || !v.OK {
+		t.Fatalf("%s: afterwards: %+v, %v", what, v, err)
+	}
+}
