@@ -27,8 +27,8 @@ type Hierarchy struct {
 	parents map[string]string // v1: controller -> directory; v2: "" -> directory
 }
 
-// The controllers that the caps stand on. cpuacct is used where it exists, for
-// the figures, and a keeper that can be asked to pause looks for freezer.
+// The controllers that the caps stand on. cpuacct and freezer are used where
+// they exist: for the figures, and to kill without a race.
 var (
 	needed   = []string{"memory", "pids", "cpu"}
 	optional = []string{"cpuacct"}
@@ -178,7 +178,6 @@ func (c *Cgroup) Kill() {
 			unix.Kill(pid, unix.SIGKILL)
 		}
 	}
-	c.Thaw() // what is frozen dies when it goes on
 }
 
 // Remove ends what is left in the group and takes the group away. It tries
@@ -206,6 +205,15 @@ func (c *Cgroup) rmdir() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Procs are the processes of the group.
+func (c *Cgroup) Procs() []int {
+	dirs := c.dirs()
+	if len(dirs) == 0 {
+		return nil
+	}
+	return procs(dirs[0])
 }
 
 func procs(dir string) []int {

@@ -14,8 +14,8 @@ import (
 
 // FindHierarchy looks where this process may make cgroups. missing names the
 // needed controllers that it cannot use, each with the reason; a limit on one
-// of those cannot be kept. more are v1 controllers to use where they are there.
-func FindHierarchy(more ...string) (h *Hierarchy, missing map[string]error) {
+// of those cannot be kept.
+func FindHierarchy() (h *Hierarchy, missing map[string]error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, allMissing(fmt.Errorf("no /proc: %w", err))
@@ -24,7 +24,7 @@ func FindHierarchy(more ...string) (h *Hierarchy, missing map[string]error) {
 	if err != nil {
 		return nil, allMissing(err)
 	}
-	return findHierarchy(string(mounts), string(self), more...)
+	return findHierarchy(string(mounts), string(self))
 }
 
 func allMissing(err error) map[string]error {
@@ -42,13 +42,13 @@ type cgMount struct {
 	controllers []string // v1
 }
 
-func findHierarchy(mountinfo, self string, more ...string) (*Hierarchy, map[string]error) {
+func findHierarchy(mountinfo, self string) (*Hierarchy, map[string]error) {
 	mounts := parseMounts(mountinfo)
 	own := parseSelf(self)
 	h := &Hierarchy{parents: map[string]string{}}
 	missing := map[string]error{}
 	v1 := false // some needed controller is mounted the old way
-	for _, ctrl := range slices.Concat(needed, optional, more) {
+	for _, ctrl := range slices.Concat(needed, optional) {
 		i := slices.IndexFunc(mounts, func(m cgMount) bool { return slices.Contains(m.controllers, ctrl) })
 		if i < 0 {
 			missing[ctrl] = errors.New("no cgroup controller of this name is mounted")
@@ -67,7 +67,7 @@ func findHierarchy(mountinfo, self string, more ...string) (*Hierarchy, map[stri
 			return findV2(mounts[i], own[""])
 		}
 	}
-	for _, c := range slices.Concat(optional, more) {
+	for _, c := range optional {
 		delete(missing, c)
 	}
 	return h, missing

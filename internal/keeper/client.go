@@ -245,12 +245,12 @@ func (c *Client) read() {
 		c.mu.Unlock()
 	}
 	c.mu.Lock()
-	close(c.done)
 	for id := range c.watched {
 		if !c.lasts {
 			c.exited(lost(id))
 		}
 	}
+	close(c.done) // whoever sees it sees the ends, too
 	c.mu.Unlock()
 }
 

@@ -60,12 +60,12 @@ type Keeper struct {
 }
 
 // newKeeper readies all that launching needs. The caller closes the launcher.
-func newKeeper(cfg Config, mode Mode, controllers ...string) (*Keeper, error) {
+func newKeeper(cfg Config, mode Mode) (*Keeper, error) {
 	k := &Keeper{cfg: cfg, mode: mode, running: map[string]*sandbox{}, stir: make(chan struct{}, 1)}
 	if err := jail.Room(); err != nil {
 		return nil, err
 	}
-	k.groups, k.missing = jail.FindHierarchy(controllers...)
+	k.groups, k.missing = jail.FindHierarchy()
 	exe, err := os.Open(cfg.Runtime)
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)

@@ -33,8 +33,8 @@ type Launch struct {
 	// So a daemon of another build than the keeper runs the program it came with.
 	Runtime string `json:"runtime,omitempty"`
 	// PauseCall and ResumeCall are what to write to its control socket to have
-	// it stop and go on by itself, where this host cannot freeze it. The keeper
-	// waits for an answer and does not read it.
+	// it stop by itself before it is stopped, and go on after. The keeper waits
+	// for an answer and does not look at it.
 	PauseCall  string `json:"pause_call,omitempty"`
 	ResumeCall string `json:"resume_call,omitempty"`
 }

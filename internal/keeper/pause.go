@@ -2,14 +2,16 @@ package keeper
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/bermhq/berm/internal/jail"
 )
 
 const (
-	freezeTime = 5 * time.Second
-	askTime    = 2 * time.Second
+	askTime   = 5 * time.Second        // for a sandbox to stop by itself
+	quietTime = 500 * time.Millisecond // for what it has left to come to rest
+	stopTime  = 5 * time.Second        // for signals to stop all that does not
 )
 
 func (k *Keeper) pauseOrResume(id string, pause bool) error {
@@ -28,37 +30,30 @@ func (k *Keeper) pauseOrResume(id string, pause bool) error {
 	return s.resume(k)
 }
 
-// pause has no process of s use the processor any more, whatever runs in it.
-// Where this host can, the group is frozen: no process can get out of that, and
-// none notices. Where not, it is asked to stop by itself first, because its
-// parts are in the middle of serving each other; then it is stopped by signal,
-// and whatever of it still runs after that, too.
+// pause has no process of s use the processor any more, whatever runs in it. It
+// is asked to stop by itself first, because its parts are in the middle of
+// serving each other. One that does not answer is stopped all the same; it may
+// not survive that.
 func (s *sandbox) pause(k *Keeper) error {
 	s.mu.Lock()
-	if s.cause != "" {
-		s.mu.Unlock()
+	ended, was := s.cause != "", s.paused
+	s.paused = true
+	s.mu.Unlock()
+	if ended {
 		return &Refusal{Code: "sandbox.not-found", Message: s.id + " is ending"}
 	}
-	was := s.paused
-	s.paused = true // from here on its end thaws it
-	s.mu.Unlock()
 	if was {
 		return nil
 	}
+	grace := time.Duration(0)
+	if s.ask.PauseCall != "" {
+		var err error
+		if s.asked, err = k.tell(s.id, s.ask.PauseCall); err == nil && answered(s.asked) {
+			grace = quietTime
+		}
+	}
 	var err error
-	if s.group.CanFreeze() {
-		err = s.group.Freeze(freezeTime)
-	} else {
-		s.asked = s.ask.PauseCall != "" && k.tell(s.id, s.ask.PauseCall) == nil
-		s.stopped, err = jail.StopAll(s.pid, s.asked, freezeTime)
-	}
-	s.mu.Lock()
-	ended := s.cause != ""
-	if ended {
-		s.group.Thaw() // its end may have come before the freezing
-	}
-	s.mu.Unlock()
-	if err != nil && !ended {
+	if s.stopped, err = jail.StopAll(s.pid, s.group, grace, stopTime); err != nil {
 		s.resume(k)
 		return fmt.Errorf("pause %s: %w", s.id, err)
 	}
@@ -72,20 +67,25 @@ func (s *sandbox) resume(k *Keeper) error {
 	if !was {
 		return nil
 	}
-	var err error
-	if s.group.CanFreeze() {
-		err = s.group.Thaw()
-	} else {
-		jail.ContinueAll(s.stopped)
-		s.stopped = nil
-		if s.asked {
-			if err = k.tell(s.id, s.ask.ResumeCall); err == nil {
-				s.asked = false
-			}
+	jail.ContinueAll(s.stopped)
+	s.stopped = nil
+	if s.asked != nil {
+		// Had it not answered when it was stopped, it does so now.
+		c, err := (*net.UnixConn)(nil), fmt.Errorf("it was asked to stop and does not answer")
+		if answered(s.asked) {
+			c, err = k.tell(s.id, s.ask.ResumeCall)
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("resume %s: %w", s.id, err)
+		if err == nil {
+			if !answered(c) {
+				err = fmt.Errorf("it was asked to go on and does not answer")
+			}
+			c.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("resume %s: %w", s.id, err)
+		}
+		s.asked.Close()
+		s.asked = nil
 	}
 	s.mu.Lock()
 	s.paused = false
@@ -93,25 +93,28 @@ func (s *sandbox) resume(k *Keeper) error {
 	return nil
 }
 
-// tell writes to a sandbox's control server and waits for it to say something,
-// no matter what.
-func (k *Keeper) tell(id, what string) error {
+// tell writes to a sandbox's control server.
+func (k *Keeper) tell(id, what string) (*net.UnixConn, error) {
 	f, err := k.launcher.Connect(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, err := jail.Conn(f)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.Close()
 	c.SetDeadline(time.Now().Add(askTime))
 	if _, err := c.Write([]byte(what)); err != nil {
-		return err
+		c.Close()
+		return nil, err
 	}
+	return c, nil
+}
+
+// answered waits for the first byte of an answer, whatever it is.
+func answered(c *net.UnixConn) bool {
+	c.SetDeadline(time.Now().Add(askTime))
 	var b [1]byte
-	if n, err := c.Read(b[:]); n == 0 {
-		return fmt.Errorf("%w: it does not answer", err)
-	}
-	return nil
+	n, _ := c.Read(b[:])
+	return n == 1
 }

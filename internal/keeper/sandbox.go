@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -31,9 +32,9 @@ type sandbox struct {
 	hold     sync.Mutex // guards the descriptors above against being released
 	released bool
 
-	pausing sync.Mutex // one pause or resume at a time; guards asked and stopped
-	asked   bool       // it was paused by its own control server
-	stopped []int      // processes that were stopped by signals
+	pausing sync.Mutex    // one pause or resume at a time; guards the next two
+	asked   *net.UnixConn // over which it was asked to stop by itself; nil: it was not
+	stopped []int         // processes that were stopped by signals
 
 	mu       sync.Mutex // guards what follows
 	timer    *time.Timer
@@ -68,9 +69,6 @@ func (s *sandbox) end(cause string) {
 	}
 	if s.proc != nil {
 		s.proc.Signal(syscall.SIGKILL)
-	}
-	if s.paused { // what is frozen dies when it goes on
-		s.group.Thaw()
 	}
 }
 
@@ -160,6 +158,11 @@ func (s *sandbox) undo(k *Keeper) (err error) {
 			s.gauge.Close()
 		}
 		s.hold.Unlock()
+		s.pausing.Lock()
+		if s.asked != nil {
+			s.asked.Close()
+		}
+		s.pausing.Unlock()
 		if s.group != nil {
 			err = s.group.Remove(2 * time.Second)
 		}

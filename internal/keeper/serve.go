@@ -64,7 +64,7 @@ func Serve(cfg Config, l *net.UnixListener, mode Mode) error {
 	if cfg.Linger <= 0 {
 		cfg.Linger = 10 * time.Second
 	}
-	k, err := newKeeper(cfg, mode, "freezer")
+	k, err := newKeeper(cfg, mode)
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,13 @@ type Suite struct {
 	UID, GID uint32
 	// Commands replaces commands, as "sleep": {"busybox", "sleep"}; an empty list
 	// says that the image has none, and its cases are skipped. The suite uses
-	// true, false, echo, cat, sleep, env, and exit3, which exits with 3.
+	// true, false, echo, cat, sleep, env, exit3, which exits with 3, and spin, tree
+	// and threads, which do nothing but work, in one loop, in ever new processes,
+	// and in threads.
 	Commands map[string][]string
+	// Restart is the sudden death of the process that a backend is in, and the
+	// backend of the next one; nil: its instances end with it.
+	Restart func(t *testing.T, dead backend.Backend) backend.Backend
 	// Leaks is called after each case, when all instances are stopped, and
 	// says what is left on the host.
 	Leaks func(t *testing.T) []string
@@ -60,6 +65,13 @@ func Backends(t *testing.T, s Suite) {
 		{"no deadline is past the last", testDeadlineBound},
 		{"cancelled start leaves nothing", testCancelled},
 		{"usage", testUsage},
+		{"pause", testPause},
+		{"a paused one uses no processor", testPauseBusy},
+		{"stop while paused", testPauseStop},
+		{"deadline while paused", testPauseDeadline},
+		{"attach after the engine died", testRestart},
+		{"an end that no engine heard", testRestartEnded},
+		{"paused when the engine died", testRestartPaused},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			NoLeak(t)
@@ -96,13 +108,7 @@ func (b *bench) start(t *testing.T, s backend.Spec) (backend.Instance, *guest.Cl
 	if err != nil {
 		t.Fatalf("Start: %v", err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), caseTime)
-		defer cancel()
-		if err := i.Stop(ctx); err != nil {
-			t.Errorf("Stop: %v", err)
-		}
-	})
+	t.Cleanup(func() { b.stop(t, i) })
 	conn, err := i.Agent(ctx)
 	if err != nil {
 		t.Fatalf("Agent: %v", err)

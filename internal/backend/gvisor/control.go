@@ -68,7 +68,7 @@ const (
 	methodResume  = "containerManager.Resume"
 )
 
-// Whole calls, for the keeper to make where it cannot freeze a sandbox.
+// Whole calls, for the keeper to make before it stops a sandbox and after.
 const (
 	callPause  = `{"method":"` + methodPause + `","arg":{}}`
 	callResume = `{"method":"` + methodResume + `","arg":{}}`

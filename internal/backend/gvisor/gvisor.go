@@ -171,7 +171,10 @@ func (b *Backend) keep(i *instance) {
 	b.live[i.id] = i
 	b.mu.Unlock()
 	go func() {
-		<-i.run.Gone
+		select {
+		case <-i.run.Gone:
+		case <-b.keeper.Done(): // it may go on, for whoever comes next
+		}
 		b.mu.Lock()
 		if b.live[i.id] == i {
 			delete(b.live, i.id)

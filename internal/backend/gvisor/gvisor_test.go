@@ -36,9 +36,14 @@ func built(t *testing.T) (sandbox, agent string) {
 	return sandbox, agent
 }
 
-// TestSuite runs the conformance suite on real sandboxes, with the keeper in
-// this process.
-func TestSuite(t *testing.T) {
+// A place is a state directory with the images that sandboxes are made of.
+type place struct {
+	state, sandbox string
+	image, agent   string
+}
+
+func ready(t *testing.T) place {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes cgroups and namespaces")
 	}
@@ -66,30 +71,14 @@ func TestSuite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return place{state: state, sandbox: sandbox, image: host.Name, agent: layer.Name}
+}
 
-	owner, _ := pair(t)
-	engine, ours := pair(t)
-	done := make(chan error, 1)
-	go func() { done <- keeper.Run(keeper.Config{StateDir: state, Runtime: sandbox}, owner, engine) }()
-	client := keeper.NewClient(ours)
-	t.Cleanup(func() {
-		client.Close()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("keeper: %v", err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Error("the keeper does not end with its engine")
-		}
-	})
-	if _, err := client.Facts(t.Context(), false); err != nil { // its goroutines are there from here on
-		t.Fatal(err)
-	}
-	b := &recorder{Backend: New(client, layer.Name)}
-	testkit.Backends(t, testkit.Suite{
+// suite is the conformance suite over a keeper of this process.
+func (p place) suite(b *recorder) testkit.Suite {
+	return testkit.Suite{
 		New:      func(*testing.T) backend.Backend { return b },
-		Image:    host.Name,
+		Image:    p.image,
 		Dir:      "/workspace",
 		UID:      1000,
 		GID:      1000,
@@ -97,25 +86,91 @@ func TestSuite(t *testing.T) {
 		Leaks: func(t *testing.T) []string {
 			var out []string
 			h, _ := jail.FindHierarchy()
-			for _, id := range b.ids {
+			for _, id := range *b.ids {
 				out = append(out, h.Named("berm-"+id)...)
 			}
-			runs, _ := filepath.Glob(filepath.Join(state, "runs", "*"))
+			runs, _ := filepath.Glob(filepath.Join(p.state, "runs", "*"))
 			return append(out, runs...)
 		},
+	}
+}
+
+func ends(t *testing.T, done chan error, end func()) {
+	t.Cleanup(func() {
+		end()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("keeper: %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("the keeper does not end")
+		}
 	})
+}
+
+// TestSuite runs the conformance suite on real sandboxes, whose keeper ends
+// with its engine.
+func TestSuite(t *testing.T) {
+	p := ready(t)
+	owner, _ := pair(t)
+	engine, ours := pair(t)
+	done := make(chan error, 1)
+	go func() { done <- keeper.Run(keeper.Config{StateDir: p.state, Runtime: p.sandbox}, owner, engine) }()
+	client := keeper.NewClient(ours)
+	ends(t, done, func() { client.Close() })
+	if _, err := client.Facts(t.Context(), false); err != nil { // its goroutines are there from here on
+		t.Fatal(err)
+	}
+	testkit.Backends(t, p.suite(&recorder{Backend: New(client, p.agent), ids: new([]string)}))
+}
+
+// TestServed runs it over a keeper that outlives its engines.
+func TestServed(t *testing.T) {
+	p := ready(t)
+	path := filepath.Join(p.state, "keeper.sock")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- keeper.Serve(keeper.Config{StateDir: p.state, Runtime: p.sandbox}, l, keeper.ModeUnit) }()
+	ends(t, done, func() { l.Close() })
+	var client *keeper.Client
+	connect := func(t *testing.T) {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client = keeper.NewClient(c)
+		if _, err := client.Hello(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	connect(t)
+	t.Cleanup(func() { client.Close() })
+	b := &recorder{Backend: New(client, p.agent), ids: new([]string)}
+	s := p.suite(b)
+	s.Restart = func(t *testing.T, dead backend.Backend) backend.Backend {
+		client.Close()
+		connect(t)
+		b = &recorder{Backend: New(client, p.agent), ids: b.ids}
+		return b
+	}
+	s.New = func(*testing.T) backend.Backend { return b }
+	testkit.Backends(t, s)
 }
 
 // A recorder remembers the ids of all that it was asked to start.
 type recorder struct {
 	*Backend
 	mu  sync.Mutex
-	ids []string
+	ids *[]string
 }
 
 func (r *recorder) Start(ctx context.Context, s backend.Spec) (backend.Instance, error) {
 	r.mu.Lock()
-	r.ids = append(r.ids, s.ID)
+	*r.ids = append(*r.ids, s.ID)
 	r.mu.Unlock()
 	return r.Backend.Start(ctx, s)
 }

@@ -226,6 +226,11 @@ func (i *instance) Usage() (backend.Usage, error) {
 		}
 	} else {
 		i.mu.Unlock()
+		select {
+		case <-i.run.Gone:
+		default:
+			return backend.Usage{}, keeper.ErrCut
+		}
 	}
 	return usage(i.run.Exited.Stat, i.run.Exited.Upper), nil
 }

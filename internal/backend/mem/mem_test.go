@@ -21,7 +21,8 @@ func TestSuite(t *testing.T) {
 			}
 			return left
 		},
-		Commands: map[string][]string{"exit3": {"exit", "3"}},
+		Restart:  func(_ *testing.T, b backend.Backend) backend.Backend { return b.(*mem.Backend).Restart() },
+		Commands: map[string][]string{"exit3": {"exit", "3"}, "spin": {}, "tree": {}, "threads": {}},
 		UID:      uint32(os.Getuid()), GID: uint32(os.Getgid()),
 	})
 }
