@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,11 +25,14 @@ type Filter struct {
 	Ended   bool // ended ones too
 }
 
+// pageSize is how many sandboxes are asked for at a time, maxPages how often.
+const pageSize, maxPages = 500, 200
+
 // Sandboxes lists sandboxes, newest first.
 func (c *Client) Sandboxes(ctx context.Context, f Filter) (list []api.Sandbox, err error) {
-	q := url.Values{}
+	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for k, v := range f.Tags {
-		q.Add("tag", k+"="+v)
+		q.Set("tag."+k, v)
 	}
 	for k, v := range map[string]string{"state": f.State, "session": f.Session, "run_id": f.RunID} {
 		if v != "" {
@@ -38,8 +42,18 @@ func (c *Client) Sandboxes(ctx context.Context, f Filter) (list []api.Sandbox, e
 	if f.Ended {
 		q.Set("ended", "1")
 	}
-	err = c.call(ctx, http.MethodGet, withQuery("/v1/sandboxes", q), nil, &list)
-	return list, err
+	for range maxPages {
+		var page []api.Sandbox
+		if err := c.call(ctx, http.MethodGet, withQuery("/v1/sandboxes", q), nil, &page); err != nil {
+			return nil, err
+		}
+		list = append(list, page...)
+		if len(page) < pageSize {
+			break
+		}
+		q.Set("after", page[len(page)-1].SandboxID)
+	}
+	return list, nil
 }
 
 // Create makes a sandbox. When the connection breaks it asks again under the

@@ -91,6 +91,9 @@ func readEvents(body io.Reader, moved func(), f func(name string, data []byte) e
 		if errors.Is(err, errLonger) {
 			return err
 		}
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
 		if err != nil {
 			return broken{err}
 		}
