@@ -270,7 +270,7 @@ type Reader struct {
 }
 
 // NewReader reads from r.
-func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
+func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 16<<10)} }
 
 // Next is the next line with its newline, good until the next call. The end is
 // io.EOF, or ErrTorn where bytes without a newline are left.
