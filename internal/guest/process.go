@@ -20,7 +20,9 @@ type Process struct {
 	gap   int64      // and so much after it is not kept
 	wmu   sync.Mutex // writes stay whole and in order
 	input *Input     // of a kept process, once it was written to; under wmu
-	ended bool       // stdin, under wmu
+	life  context.Context
+	end   context.CancelFunc // ends life: nobody uses it any more
+	ended bool               // stdin, under wmu
 }
 
 // Start asks for a process and does not wait for the answer: what came of it is
@@ -33,7 +35,9 @@ func (c *Client) Start(ctx context.Context, s Start) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Process{ca: ca, op: "start", id: s.ID, stdin: s.Stdin || s.TTY, kept: s.Keep > 0}, nil
+	p := &Process{ca: ca, op: "start", id: s.ID, stdin: s.Stdin || s.TTY, kept: s.Keep > 0}
+	p.life, p.end = context.WithCancel(context.Background())
+	return p, nil
 }
 
 // Read returns the next piece of output, in the order in which the guest sent
@@ -125,7 +129,7 @@ func (p *Process) Write(b []byte) (int, error) {
 	}
 	if p.kept {
 		if p.input == nil {
-			in, err := p.ca.c.Stdin(context.Background(), p.id)
+			in, err := p.ca.c.Stdin(p.life, p.id)
 			if err != nil {
 				return 0, err
 			}
@@ -195,6 +199,9 @@ func (p *Process) Kill(ctx context.Context) error { return p.ca.c.Kill(ctx, p.id
 // the exit Close does nothing.
 func (p *Process) Close() error {
 	p.ca.cancel()
+	if p.end != nil {
+		p.end()
+	}
 	return nil
 }
 

@@ -208,6 +208,9 @@ func (s *session) open(c *call, f guest.Frame) {
 	}
 	c.out = guest.NewWindow(o.Window)
 	c.ctx, c.stop = context.WithCancel(s.ctx)
+	if o.Method == guest.MethodAttach {
+		c.join(o.Body)
+	}
 	if o.Method != guest.MethodStart {
 		s.srv.work.Go(func() { c.run(o) })
 		return

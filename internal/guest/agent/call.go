@@ -24,6 +24,10 @@ type call struct {
 
 	over bool // replied; under the server's wmu
 
+	// Of an attach, from when it was asked for.
+	job      *job
+	follower *follower
+
 	mu    sync.Mutex
 	proc  Proc         // once it runs
 	notes []guest.Note // that came before it ran

@@ -202,7 +202,11 @@ func TestWatch(t *testing.T) {
 	if err := c.WriteFile(ctx, "/w/sub/deep/f", 0o644, 0, 0, strings.NewReader("x")); err != nil {
 		t.Fatal(err)
 	}
-	changes(t, w, "create /w/sub/deep/f")
+	for _, want := range []string{"create", "write"} { // and no word of how it is done
+		if e, err := w.Next(ctx); err != nil || e.Path != "/w/sub/deep/f" || e.Op != want {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
 	os.WriteFile(filepath.Join(dir, "w/sub/deep/f"), []byte("more"), 0o644)
 	changes(t, w, "write /w/sub/deep/f")
 	os.Chmod(filepath.Join(dir, "w/sub/deep/f"), 0o600)
@@ -245,7 +249,7 @@ func TestWatchLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("x", 200)
-	for i := range 12_000 { // more than the kernel's queue and the window hold
+	for i := range 9_000 { // more than the kernel's queue and the window hold
 		name := filepath.Join(dir, long+string(rune('a'+i%2)))
 		os.WriteFile(name, nil, 0o644)
 		os.Remove(name)

@@ -137,6 +137,16 @@ func mustBeRegular(st os.FileInfo) error {
 
 var temporary atomic.Uint64
 
+// What a file is called while it is not complete.
+const (
+	partPrefix = ".berm-"
+	partSuffix = ".part"
+)
+
+func isPart(name string) bool {
+	return strings.HasPrefix(name, partPrefix) && strings.HasSuffix(name, partSuffix)
+}
+
 // write makes the file under a name of its own beside its place and moves it
 // there when it is complete: a link in the last place is replaced, not followed.
 func (fs Files) write(r guest.FileRequest, src io.Reader) (err error) {
@@ -152,7 +162,7 @@ func (fs Files) write(r guest.FileRequest, src io.Reader) (err error) {
 	if err := fs.mkdirAll(path.Dir(full), 0o755, r.UID, r.GID); err != nil {
 		return err
 	}
-	tmp := path.Join(path.Dir(full), ".berm-"+strconv.FormatUint(temporary.Add(1), 36)+".part")
+	tmp := path.Join(path.Dir(full), partPrefix+strconv.FormatUint(temporary.Add(1), 36)+partSuffix)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -38,13 +39,14 @@ type job struct {
 
 	// Set when ready is closed.
 	began time.Time
-	proc  Proc // nil if nothing was executed
-	typed *typist
+	pid   int     // 0 if nothing was executed
+	typed *typist // nil if there is no standard input to come back to
 
 	over chan struct{}
 	exit guest.Exit // set when over is closed
 
 	mu   sync.Mutex
+	proc Proc // while it runs: what it holds is not kept
 	seen guest.Exit
 	news chan struct{} // closed at the next sighting; nil while nobody waits
 }
@@ -70,7 +72,7 @@ func shorten(args []string) (out []string) {
 	for room := 1 << 10; len(args) > 0 && room > 0 && len(out) < 64; args = args[1:] {
 		a := args[0]
 		if len(a) > room {
-			a = a[:room]
+			a = strings.Clone(a[:room])
 		}
 		out = append(out, a)
 		room -= len(a) + 8
@@ -97,6 +99,9 @@ func (a *Agent) find(ctx context.Context, id string) (*job, error) {
 // finish records how j ended and forgets it, or what is oldest if j is kept.
 func (a *Agent) finish(j *job, e guest.Exit) {
 	a.mu.Lock()
+	j.mu.Lock()
+	j.proc = nil
+	j.mu.Unlock()
 	j.exit = e
 	close(j.over)
 	if j.log == nil {
@@ -150,10 +155,7 @@ func (a *Agent) list() (out []guest.ProcessInfo) {
 
 // info describes j, which is ready.
 func (j *job) info() guest.ProcessInfo {
-	i := guest.ProcessInfo{ID: j.id, Args: j.args, StartedNanos: j.began.UnixNano(), Kept: j.log != nil}
-	if j.proc != nil {
-		i.PID = j.proc.PID()
-	}
+	i := guest.ProcessInfo{ID: j.id, PID: j.pid, Args: j.args, StartedNanos: j.began.UnixNano(), Kept: j.log != nil}
 	if j.log != nil {
 		i.OutputBytes = j.log.written()
 	}
@@ -188,15 +190,9 @@ func (j *job) sighting() (guest.Exit, <-chan struct{}) {
 	return j.seen, j.news
 }
 
-// running is nil while j's process runs.
-func (j *job) running() error {
-	select {
-	case <-j.over:
-		return syscall.ESRCH
-	default:
-		if j.proc == nil {
-			return syscall.ESRCH
-		}
-		return nil
-	}
+// running is j's process, nil when it has ended.
+func (j *job) running() Proc {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.proc
 }

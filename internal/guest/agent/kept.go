@@ -9,19 +9,36 @@ import (
 	"github.com/bermhq/berm/internal/guest"
 )
 
+// join makes the follower of an attach in the order of the wire: one that is
+// asked for right behind its start is there before the process is.
+func (c *call) join(body []byte) {
+	var r guest.ProcessRequest
+	if !r.Decode(body) || r.Offset < 0 {
+		return
+	}
+	a := c.s.srv.Agent
+	a.mu.Lock()
+	c.job = a.jobs[r.ID]
+	a.mu.Unlock()
+	if c.job != nil && c.job.log != nil {
+		c.follower = c.job.log.join(r.Offset, r.Follow)
+	}
+}
+
 // doProcess does what is asked about one Start.
 func (c *call) doProcess(method int, r guest.ProcessRequest) ([]byte, error) {
 	if method == guest.MethodKill {
 		k := c.s.srv.kill(c.ctx, r.ID)
 		return k.Append(nil), nil
 	}
+	if method == guest.MethodAttach {
+		return c.attach(r)
+	}
 	j, err := c.s.srv.find(c.ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
 	switch method {
-	case guest.MethodAttach:
-		return c.attach(j, r)
 	case guest.MethodWait:
 		return c.await(j)
 	case guest.MethodTell:
@@ -32,19 +49,25 @@ func (c *call) doProcess(method int, r guest.ProcessRequest) ([]byte, error) {
 	return nil, syscall.ENOSYS
 }
 
-// attach sends the log of j, as far as it is kept.
-func (c *call) attach(j *job, r guest.ProcessRequest) ([]byte, error) {
-	if j.log == nil {
-		return nil, refusal{"its output is not kept", syscall.EINVAL}
-	}
-	if r.Offset < 0 {
+// attach sends the log of the job that join found, as far as it is kept.
+func (c *call) attach(r guest.ProcessRequest) ([]byte, error) {
+	j, f := c.job, c.follower
+	switch {
+	case r.Offset < 0:
 		return nil, syscall.EINVAL
-	}
-	f, err := j.log.join(r.Offset, r.Follow)
-	if err != nil {
+	case j == nil:
+		return nil, syscall.ENOENT
+	case j.log == nil:
+		return nil, refusal{"its output is not kept", syscall.EINVAL}
+	case f == nil:
 		return nil, refusal{"too many follow it", syscall.EAGAIN}
 	}
 	defer j.log.leave(f)
+	select {
+	case <-j.ready:
+	case <-c.ctx.Done():
+		return nil, c.ctx.Err()
+	}
 	if err := c.begun(); err != nil {
 		return nil, err
 	}
@@ -126,10 +149,11 @@ func (c *call) tell(j *job, r guest.ProcessRequest) error {
 	if r.CloseStdin && j.typed != nil {
 		return j.typed.send(c.ctx, nil)
 	}
-	if err := j.running(); err != nil {
-		return err
+	p := j.running()
+	if p == nil {
+		return syscall.ESRCH
 	}
-	return tell(j.proc, guest.Note{Signal: r.Signal, Rows: r.Rows, Cols: r.Cols})
+	return tell(p, guest.Note{Signal: r.Signal, Rows: r.Rows, Cols: r.Cols})
 }
 
 // stdin carries what the host sends to j's standard input, and leaves it open.

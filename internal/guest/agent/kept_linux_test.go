@@ -3,7 +3,6 @@ package agent_test
 import (
 	"context"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -267,7 +266,6 @@ for family, addr in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::")):
 		if b, err := io.ReadAll(n); err != nil || string(b) != big+"end" {
 			t.Errorf("%d bytes, %v", len(b), err)
 		}
-		var _ net.Conn = n
 	}
 	began := time.Now()
 	for range 20 {
@@ -289,6 +287,29 @@ for family, addr in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::")):
 	defer c.Remove(ctx, name, false)
 	result(t, c, user("touch", "sh", "-c", "echo x > "+name+"; echo y >> "+name+"; rm "+name), "")
 	changes(t, w, "create "+name, "write "+name, "remove "+name)
+	defer c.Remove(ctx, name+"-dir", true)
+	if err := c.Mkdir(ctx, name+"-dir", 0o755, 1000, 1000); err != nil {
+		t.Fatal(err)
+	}
+	deep, err := c.Watch(ctx, name+"-dir", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deep.Close()
+	file := name + "-dir/a/b/file"
+	if err := c.WriteFile(ctx, file, 0o640, 1000, 1000, strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	changes(t, deep, "create "+name+"-dir/a", "create "+file)
+	for p := file; p != name+"-dir"; p = filepath.Dir(p) {
+		if fi, err := c.Stat(ctx, p); err != nil || fi.UID != 1000 || fi.GID != 1000 {
+			t.Errorf("%+v, %v: not its user's", fi, err)
+		}
+	}
+	if err := c.WriteFile(ctx, file, 0o640, 1000, 1000, strings.NewReader("y")); err != nil {
+		t.Fatal(err)
+	}
+	changes(t, deep, "create "+file, "write "+file)
 }
 
 func TestLinuxKept(t *testing.T) {

@@ -3,7 +3,6 @@ package agent
 import (
 	"sort"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bermhq/berm/internal/guest"
@@ -231,18 +230,19 @@ func (l *outlog) size() (n int64) {
 	return n
 }
 
-// join adds a reader from off on. One who holds is waited for.
-func (l *outlog) join(off int64, hold bool) (*follower, error) {
+// join adds a reader from off on; nil if there are too many. One who holds is
+// waited for.
+func (l *outlog) join(off int64, hold bool) *follower {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := &follower{pos: off, moved: time.Now()}
 	if hold {
 		if len(l.follow) >= maxFollowers {
-			return nil, syscall.EAGAIN
+			return nil
 		}
 		l.follow[f] = struct{}{}
 	}
-	return f, nil
+	return f
 }
 
 func (l *outlog) leave(f *follower) {

@@ -31,7 +31,8 @@ type notifier struct {
 	root int32
 	out  *entryWriter
 	last guest.FileEvent
-	gone bool // the root is
+	gone bool   // the root is
+	part uint32 // the cookie of a file that was written under another name
 }
 
 // watch sends what changes below a directory until it is gone or the call is.
@@ -145,9 +146,10 @@ func (n *notifier) take(b []byte) error {
 		if size > len(b) {
 			return syscall.EIO
 		}
+		cookie := native(b[8:])
 		name, _, _ := bytes.Cut(b[syscall.SizeofInotifyEvent:size], []byte{0})
 		b = b[size:]
-		if err := n.event(wd, mask, string(name)); err != nil {
+		if err := n.event(wd, mask, cookie, string(name)); err != nil {
 			return err
 		}
 	}
@@ -159,7 +161,7 @@ func native(b []byte) uint32 {
 	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
 }
 
-func (n *notifier) event(wd int32, mask uint32, name string) error {
+func (n *notifier) event(wd int32, mask, cookie uint32, name string) error {
 	if mask&syscall.IN_Q_OVERFLOW != 0 {
 		return n.say(guest.FileEvent{Op: guest.OpLost})
 	}
@@ -178,6 +180,13 @@ func (n *notifier) event(wd int32, mask uint32, name string) error {
 		return n.say(guest.FileEvent{Path: dir, Op: guest.OpRemove})
 	}
 	if name == "" { // of a directory itself: whoever watches its parent hears it too
+		return nil
+	}
+	if isPart(name) { // a file that is being written; it becomes another
+		n.part = 0
+		if mask&syscall.IN_MOVED_FROM != 0 {
+			n.part = cookie
+		}
 		return nil
 	}
 	p, op := path.Join(dir, name), ""
@@ -199,8 +208,14 @@ func (n *notifier) event(wd int32, mask uint32, name string) error {
 	default:
 		return nil
 	}
-	if err := n.say(guest.FileEvent{Path: p, Op: op}); err != nil || op != guest.OpCreate || !isDir || !n.deep {
+	if err := n.say(guest.FileEvent{Path: p, Op: op}); err != nil {
 		return err
+	}
+	if mask&syscall.IN_MOVED_TO != 0 && cookie != 0 && cookie == n.part {
+		return n.say(guest.FileEvent{Path: p, Op: guest.OpWrite})
+	}
+	if op != guest.OpCreate || !isDir || !n.deep {
+		return nil
 	}
 	if len(n.dirs) >= maxWatched {
 		return n.say(guest.FileEvent{Op: guest.OpLost})

@@ -31,7 +31,9 @@ func (c *call) start(s guest.Start, j *job) guest.Reply {
 		a.finish(j, e)
 		return exit(e)
 	}
-	j.proc = p
+	j.mu.Lock()
+	j.proc, j.pid = p, p.PID()
+	j.mu.Unlock()
 	w := p.Stdin()
 	if w != nil && j.log != nil {
 		j.typed = newTypist(w, j.over)
@@ -46,7 +48,7 @@ func (c *call) start(s guest.Start, j *job) guest.Reply {
 		}
 	}()
 	if j.log != nil {
-		go a.run(s, j, w, nil)
+		go a.run(s, j, p, w, nil)
 		select {
 		case <-j.over:
 			return exit(j.exit)
@@ -62,13 +64,13 @@ func (c *call) start(s guest.Start, j *job) guest.Reply {
 	if w != nil {
 		go c.feed(w)
 	}
-	a.run(s, j, w, c)
+	a.run(s, j, p, w, c)
 	unwatch()
 	return exit(j.exit)
 }
 
 // run carries the output of j to c, or into its log, until it has ended.
-func (a *Agent) run(s guest.Start, j *job, w io.WriteCloser, c *call) {
+func (a *Agent) run(s guest.Start, j *job, p Proc, w io.WriteCloser, c *call) {
 	var late *time.Timer
 	if s.TimeoutMS > 0 {
 		late = time.AfterFunc(time.Duration(s.TimeoutMS)*time.Millisecond, func() {
@@ -77,7 +79,7 @@ func (a *Agent) run(s guest.Start, j *job, w io.WriteCloser, c *call) {
 	}
 	var pumps sync.WaitGroup
 	for _, st := range []guest.Stream{guest.Stdout, guest.Stderr} {
-		if r := j.proc.Output(st); r != nil {
+		if r := p.Output(st); r != nil {
 			pumps.Go(func() {
 				if c != nil {
 					c.pump(st, r)
@@ -87,7 +89,7 @@ func (a *Agent) run(s guest.Start, j *job, w io.WriteCloser, c *call) {
 			})
 		}
 	}
-	e := j.proc.Wait()
+	e := p.Wait()
 	if late != nil {
 		late.Stop()
 	}
