@@ -33,6 +33,7 @@ type box struct {
 	settled chan struct{}     // closed when the end was recorded, or could not be
 	quiet   chan struct{}     // closed when it is gone and no exec is left
 	kick    chan struct{}     // the times have changed
+	taken   bool              // taken over from an engine before this one
 	clock   hostClock
 	lag     lag
 	slots   slots
@@ -64,6 +65,7 @@ type box struct {
 	looked     look
 	report     *api.EndReport
 	silent     error // why greet gave up
+	greeting   bool  // it has begun
 	unsaved    bool  // its end is not on disk
 }
 
@@ -172,7 +174,11 @@ func (e *Engine) greet(b *box) {
 		}
 		return
 	}
-	b.timing("boot", time.Since(b.began))
+	part := "boot"
+	if b.taken {
+		part = "adopt"
+	}
+	b.timing(part, time.Since(b.began))
 	close(b.ready)
 }
 

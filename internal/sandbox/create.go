@@ -203,9 +203,20 @@ func (e *Engine) admit(ctx context.Context, b *box, as State) error {
 	e.wg.Go(func() { e.watch(b) })
 	e.wg.Go(func() { e.mind(b) })
 	if as == Running {
-		e.wg.Go(func() { e.greet(b) })
+		e.greets(b)
 	}
 	return nil
+}
+
+// greets begins to wait for the guest's first word, once: a sandbox that was
+// paused when it was taken over says it when it is resumed.
+func (e *Engine) greets(b *box) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.greeting {
+		b.greeting = true
+		e.wg.Go(func() { e.greet(b) })
+	}
 }
 
 // tend starts the janitor; e.mu is held.

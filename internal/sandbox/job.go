@@ -18,6 +18,7 @@ type job struct {
 	done    chan struct{} // closed when its result is there
 	kill    context.CancelFunc
 	killed  context.Context // over when somebody wants it ended
+	began   time.Time
 
 	// Under box.mu.
 	info    api.Exec
@@ -27,7 +28,7 @@ type job struct {
 }
 
 func newJob(p plan, b *box, actor string, kept, detached bool) *job {
-	j := &job{hash: p.hash, kept: kept, decided: make(chan struct{}), done: make(chan struct{})}
+	j := &job{hash: p.hash, kept: kept, began: time.Now(), decided: make(chan struct{}), done: make(chan struct{})}
 	j.killed, j.kill = context.WithCancel(context.Background())
 	j.info = api.Exec{
 		ExecID: p.start.ID, SandboxID: b.id, Args: p.args, Dir: p.start.Dir, User: api.GuestUser, Actor: actor,

@@ -63,6 +63,7 @@ func (e *Engine) halt(ctx context.Context, id string, pause bool) error {
 	if err == nil && !pause {
 		err = b.move(Running)
 		b.woken()
+		e.greets(b)
 		e.save(b)
 	}
 	if err == nil {
