@@ -26,7 +26,7 @@ func TestIdempotencyKey(t *testing.T) {
 	if g := w.ask(agent, "POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "k1"); g.status != 409 || g.err.Code != api.CodeKeyConflict {
 		t.Errorf("another request: %d %s", g.status, g.body)
 	}
-	if g := w.ask(otherAgent, "POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "k1"); g.status != 201 || id(g) == id(first) {
+	if g := w.ask(otherAgent, "POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "k1"); g.status != 201 || idOf(g) == idOf(first) {
 		t.Errorf("another tenant: %d %s", g.status, g.body)
 	}
 	// One that failed may be asked again.
@@ -46,7 +46,7 @@ func TestIdempotencyKey(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			ids[i] = id(w.ask(agent, "POST", "/v1/sandboxes", `{"tags":{"same":"time"}}`, "Idempotency-Key", "k3"))
+			ids[i] = idOf(w.ask(agent, "POST", "/v1/sandboxes", `{"tags":{"same":"time"}}`, "Idempotency-Key", "k3"))
 		})
 	}
 	wg.Wait()
@@ -58,7 +58,7 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
-func id(g got) string {
+func idOf(g got) string {
 	var sb api.Sandbox
 	json.Unmarshal([]byte(g.body), &sb)
 	return sb.SandboxID
@@ -73,11 +73,11 @@ func TestManyKeys(t *testing.T) {
 	seen := map[string]bool{}
 	for i := range 50 {
 		g := w.ask(agent, "POST", "/v1/sandboxes", `{}`, "Idempotency-Key", fmt.Sprint("key-", i))
-		if g.status != 201 || seen[id(g)] {
+		if g.status != 201 || seen[idOf(g)] {
 			t.Fatalf("%d %s", g.status, g.body)
 		}
-		seen[id(g)] = true
-		if g := w.ask(agent, "DELETE", "/v1/sandboxes/"+id(g), ""); g.status != 204 {
+		seen[idOf(g)] = true
+		if g := w.ask(agent, "DELETE", "/v1/sandboxes/"+idOf(g), ""); g.status != 204 {
 			t.Fatalf("delete: %d %s", g.status, g.body)
 		}
 	}

@@ -304,5 +304,8 @@ func lists(r api.Report) api.Report {
 	if r.Denied == nil {
 		r.Denied = []api.Denial{}
 	}
+	if sb := &r.Sandbox; sb.Tags == nil { // a run or a session may have had many, so none is named
+		sb.Tags, sb.Metadata, sb.TimingsMS, sb.HostFactsWeakening = map[string]string{}, map[string]string{}, map[string]float64{}, []string{}
+	}
 	return r
 }
