@@ -28,6 +28,9 @@ const (
 // directory, runtime program, "rootless" or "root", "sweep" or "look", and the
 // ceiling as JSON, or nothing.
 func RunKeeper(args []string) error {
+	if len(args) == 5 && args[0] == "serve" {
+		return keeperServe(args[1:])
+	}
 	if len(args) != 5 {
 		return errors.New("keeper: not started by berm")
 	}

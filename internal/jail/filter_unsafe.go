@@ -50,16 +50,16 @@ func answer(k uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k}
 }
 
-// deny is the program that answers EPERM to calls and to clones that are not
-// threads; clone3, whose flags a filter cannot read, does not exist for it. A
-// call of another ABI kills.
-func deny(calls []uint32) []unix.SockFilter {
+// refuse is the program that answers EPERM to calls. A call of another ABI kills.
+func refuse(calls []uint32) []unix.SockFilter {
+	return append(refusing(calls), answer(unix.SECCOMP_RET_ALLOW))
+}
+
+func refusing(calls []uint32) []unix.SockFilter {
 	const (
-		x86_64      = 0xc000003e // AUDIT_ARCH_X86_64
-		x32         = 0x40000000
-		cloneThread = 0x10000
+		x86_64 = 0xc000003e // AUDIT_ARCH_X86_64
+		x32    = 0x40000000
 	)
-	eperm := answer(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
 	prog := []unix.SockFilter{
 		load(offArch),
 		equal(x86_64, 1, 0),
@@ -69,10 +69,19 @@ func deny(calls []uint32) []unix.SockFilter {
 		answer(unix.SECCOMP_RET_KILL_PROCESS),
 	}
 	for _, nr := range calls {
-		prog = append(prog, equal(nr, 0, 1), eperm)
+		prog = append(prog, equal(nr, 0, 1), answer(eperm))
 	}
+	return prog
+}
+
+const eperm = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+
+// deny refuses calls, and clones that are not threads; clone3, whose flags a
+// filter cannot read, does not exist for it.
+func deny(calls []uint32) []unix.SockFilter {
+	const cloneThread = 0x10000
 	allow := answer(unix.SECCOMP_RET_ALLOW)
-	return append(prog,
+	return append(refusing(calls),
 		equal(unix.SYS_CLONE3, 0, 1),
 		answer(unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)),
 		equal(unix.SYS_CLONE, 1, 0),
@@ -80,7 +89,7 @@ func deny(calls []uint32) []unix.SockFilter {
 		load(offArg0),
 		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 0, Jf: 1, K: cloneThread},
 		allow,
-		eperm,
+		answer(eperm),
 	)
 }
 

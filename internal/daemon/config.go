@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/bermhq/berm/api"
+)
+
+// Config is the config file of `berm serve`: flat, one key a line; unknown keys
+// fail. Flags win over it.
+type Config struct {
+	Listen  []string `yaml:"listen"`   // addresses, as in 127.0.0.1:7070
+	TLSCert string   `yaml:"tls_cert"` // files; with both, TCP speaks TLS only
+	TLSKey  string   `yaml:"tls_key"`
+	Hosts   []string `yaml:"hosts"` // further names that clients may call this daemon by
+
+	MemoryBudget          size     `yaml:"memory_budget"`   // sum of all memory caps; 0: 80 % of the host's memory
+	QuotaSandboxes        int      `yaml:"quota_sandboxes"` // of one tenant; 0: no bound
+	QuotaMemory           size     `yaml:"quota_memory"`
+	QuotaCreatesPerMinute int      `yaml:"quota_creates_per_minute"`
+	AuditRetention        duration `yaml:"audit_retention"` // 0: 90 days
+	AuditMaxBytes         size     `yaml:"audit_max_bytes"` // 0: 4g
+	LogFormat             string   `yaml:"log_format"`      // text or json
+	LogLevel              string   `yaml:"log_level"`       // debug, info, warn or error
+
+	Alerts []Alert `yaml:"alerts"`
+}
+
+// Alert is one rule of the config file: events that match are told to a webhook
+// or to a command.
+type Alert struct {
+	Name    string   `yaml:"name"`
+	Types   []string `yaml:"types"` // event types; "exec.*" is all of a noun
+	Tenant  string   `yaml:"tenant"`
+	Sandbox string   `yaml:"sandbox"`
+	Count   int      `yaml:"count"`  // tell from this many on ...
+	Window  duration `yaml:"window"` // ... within this time
+
+	Webhook string   `yaml:"webhook"` // URL
+	Secret  string   `yaml:"secret"`  // signs the webhook's body
+	Command []string `yaml:"command"`
+}
+
+type size int64
+
+func (s *size) UnmarshalYAML(n *yaml.Node) error {
+	v, err := api.ParseSize(n.Value)
+	*s = size(v)
+	return err
+}
+
+type duration time.Duration
+
+func (d *duration) UnmarshalYAML(n *yaml.Node) error {
+	v, err := api.ParseTime(n.Value)
+	*d = duration(v)
+	return err
+}
+
+const maxConfig = 1 << 20
+
+// ReadConfig reads a config file.
+func ReadConfig(path string) (c Config, err error) {
+	fail := func(err error) error {
+		return &api.Error{Code: api.CodeBadRequest, Message: "config " + path + ": " + err.Error(), Hint: "the keys are: " + strings.Join(configKeys(), ", ")}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return c, fail(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err == nil && len(b) > maxConfig {
+		err = fmt.Errorf("longer than %d bytes", maxConfig)
+	}
+	if err != nil {
+		return c, fail(err)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fail(errors.New(strings.ReplaceAll(err.Error(), "\n", " ")))
+	}
+	if err := c.check(); err != nil {
+		return c, fail(err)
+	}
+	return c, nil
+}
+
+func (c *Config) check() error {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return errors.New("tls_cert and tls_key go together")
+	}
+	switch c.LogFormat {
+	case "", "text", "json":
+	default:
+		return fmt.Errorf("log_format: %.40q is neither text nor json", c.LogFormat)
+	}
+	switch c.LogLevel {
+	case "", "debug", "info", "warn", "error":
+	default:
+		return fmt.Errorf("log_level: %.40q is none of debug, info, warn, error", c.LogLevel)
+	}
+	if c.QuotaSandboxes < 0 || c.QuotaCreatesPerMinute < 0 {
+		return errors.New("a quota cannot be negative")
+	}
+	for i, a := range c.Alerts {
+		if (a.Webhook == "") == (len(a.Command) == 0) {
+			return fmt.Errorf("alerts: rule %d needs either a webhook or a command", i+1)
+		}
+		if len(a.Types) == 0 {
+			return fmt.Errorf("alerts: rule %d names no event types", i+1)
+		}
+	}
+	return nil
+}
+
+func configKeys() (out []string) {
+	t := reflect.TypeFor[Config]()
+	for i := range t.NumField() {
+		out = append(out, t.Field(i).Tag.Get("yaml"))
+	}
+	return out
+}

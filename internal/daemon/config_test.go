@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bermhq/berm/api"
+)
+
+func TestConfig(t *testing.T) {
+	for _, tt := range []struct {
+		name, text, want string // want: part of the refusal; "" means accepted
+	}{
+		{"empty", "", ""},
+		{"comments only", "# nothing\n", ""},
+		{"all", `
+listen: [127.0.0.1:7070, "[::1]:7070"]
+hosts: [berm.internal]
+memory_budget: 8g
+quota_sandboxes: 100
+quota_memory: 4g
+quota_creates_per_minute: 60
+audit_retention: 30d
+audit_max_bytes: 1g
+log_format: json
+log_level: debug
+alerts:
+  - name: caps
+    types: [cap.hit]
+    count: 3
+    window: 1m
+    command: [/usr/bin/logger, -t, berm]
+  - types: [token.created]
+    webhook: https://alerts.example/berm
+    secret: s3cret
+`, ""},
+		{"unknown key", "memory: 1g\n", "memory"},
+		{"unknown key below", "alerts:\n  - types: [a]\n    webhook: x\n    url: y\n", "url"},
+		{"wrong kind", "quota_sandboxes: many\n", "many"},
+		{"bad size", "memory_budget: lots\n", "size"},
+		{"bad time", "audit_retention: soon\n", "time"},
+		{"bad level", "log_level: loud\n", "log_level"},
+		{"half of TLS", "tls_cert: x.pem\n", "tls_key"},
+		{"alert to nobody", "alerts: [{types: [cap.hit]}]\n", "webhook or a command"},
+		{"alert to both", "alerts: [{types: [a], webhook: x, command: [y]}]\n", "webhook or a command"},
+		{"alert of nothing", "alerts: [{webhook: x}]\n", "types"},
+		{"negative", "quota_sandboxes: -1\n", "negative"},
+		{"too long", "# " + strings.Repeat("x", maxConfig) + "\n", "longer"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "berm.yaml")
+			if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c, err := ReadConfig(path)
+			if tt.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tt.name == "all" && (c.MemoryBudget != 8<<30 || time.Duration(c.AuditRetention) != 30*24*time.Hour || len(c.Alerts) != 2) {
+					t.Errorf("read as %+v", c)
+				}
+				return
+			}
+			var ae *api.Error
+			if !errors.As(err, &ae) || !strings.Contains(ae.Message, tt.want) || !strings.Contains(ae.Hint, "memory_budget") {
+				t.Errorf("got %v, want a refusal with %q and the keys", err, tt.want)
+			}
+		})
+	}
+	if _, err := ReadConfig(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a missing file was read")
+	}
+}

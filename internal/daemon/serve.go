@@ -1,0 +1,323 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/alert"
+	"github.com/bermhq/berm/internal/auth"
+	"github.com/bermhq/berm/internal/backend"
+	"github.com/bermhq/berm/internal/backend/gvisor"
+	"github.com/bermhq/berm/internal/image"
+	"github.com/bermhq/berm/internal/jail"
+	"github.com/bermhq/berm/internal/sandbox"
+	"github.com/bermhq/berm/internal/server"
+	"github.com/bermhq/berm/internal/store"
+)
+
+// ServeOptions say what a daemon is.
+type ServeOptions struct {
+	StateDir string   // "" is DefaultStateDir()
+	Config   string   // file; "": none
+	Listen   []string // nil: the config's, else DefaultListen; "none" is the socket only
+	TLSCert  string
+	TLSKey   string
+	Hosts    []string // further names that clients may call it by
+	Image    image.Options
+	Sandbox  Program // cmd/berm-sandbox
+	Agent    Program // cmd/berm-agent
+	Version  api.Version
+	Stdout   io.Writer // gets the ready line
+	Stderr   io.Writer // logs
+}
+
+// stopFor is how long open calls may take when the daemon is told to stop.
+const stopFor = 10 * time.Second
+
+// Serve is the daemon: it returns when ctx is over and everything has been
+// brought to an orderly end, or when it cannot go on.
+//
+// It has two halves. The first has the rights of whoever started it and reads
+// nothing from anybody: lay the ground, open the doors. Between them it gives
+// those rights up. The second serves.
+func Serve(ctx context.Context, o ServeOptions) error {
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	log := newLog(o.Stderr, cfg)
+	ready := newNotifier()
+	cert, err := readCert(cfg.TLSCert, cfg.TLSKey)
+	if err != nil {
+		return err
+	}
+	g, err := lay(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	doors, err := g.doors(cfg.Listen, cert)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, d := range doors {
+			d.Close()
+		}
+	}()
+	host := sandbox.HostFacts()
+
+	if err := jail.Drop(g.uid); err != nil {
+		return err
+	}
+
+	d, err := build(ctx, g, cfg, host, o.Version, names(doors, cfg.Hosts), log)
+	if err != nil {
+		return err
+	}
+	if err := d.begin(ctx); err != nil {
+		d.close()
+		return err
+	}
+	url := ""
+	for _, w := range doors {
+		if url == "" {
+			url = w.url
+		}
+	}
+	if err := rewrite(g.urlFile, url+"\n"); err != nil {
+		d.close()
+		return unusable(g.state, err)
+	}
+	served := d.serve(doors)
+	fmt.Fprintf(o.Stdout, "berm: ready %s\n", url)
+	ready.tell("READY=1")
+
+	select {
+	case <-ctx.Done():
+		err = nil
+	case err = <-served:
+	case <-g.keeper.Done():
+		err = &api.Error{Code: api.CodeHostFailure, Message: "the keeper is gone, and with it every sandbox", Hint: "start the daemon again"}
+	}
+	ready.tell("STOPPING=1")
+	d.end(err == nil)
+	return err
+}
+
+func (o ServeOptions) config() (c Config, err error) {
+	if o.Config != "" {
+		if c, err = ReadConfig(o.Config); err != nil {
+			return c, err
+		}
+	}
+	if o.Listen != nil {
+		c.Listen = o.Listen
+	}
+	if len(c.Listen) == 0 {
+		c.Listen = []string{DefaultListen}
+	}
+	if o.TLSCert != "" || o.TLSKey != "" {
+		c.TLSCert, c.TLSKey = o.TLSCert, o.TLSKey
+	}
+	c.Hosts = append(c.Hosts, o.Hosts...)
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return c, &api.Error{Code: api.CodeBadRequest, Message: "a TLS certificate and its key go together", Hint: "berm serve --tls-cert FILE --tls-key FILE"}
+	}
+	return c, nil
+}
+
+func newLog(w io.Writer, c Config) *slog.Logger {
+	level := slog.LevelInfo
+	level.UnmarshalText([]byte(c.LogLevel)) // checked; "" leaves it
+	opt := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, opt))
+	}
+	return slog.New(slog.NewTextHandler(w, opt))
+}
+
+// A daemon is the second half of Serve.
+type daemon struct {
+	g      *ground
+	log    *slog.Logger
+	store  *store.Store
+	auth   *auth.Auth
+	alerts *alert.Alerts
+	engine *sandbox.Engine
+	h      http.Handler
+
+	servers []*http.Server
+	open    sync.WaitGroup // requests, upgraded ones too
+	mu      sync.Mutex
+	closing bool
+}
+
+func build(ctx context.Context, g *ground, cfg Config, host map[string]any, version api.Version, hosts []string, log *slog.Logger) (_ *daemon, err error) {
+	d := &daemon{g: g, log: log}
+	d.store, err = store.Open(below(g.own, "."), store.Options{
+		Retention: time.Duration(cfg.AuditRetention), MaxBytes: int64(cfg.AuditMaxBytes), Log: log,
+	})
+	if err != nil {
+		return nil, unusable(g.state, err)
+	}
+	defer func() {
+		if err != nil {
+			d.store.Close()
+		}
+	}()
+	if d.auth, err = auth.Open(d.store.Bucket("tokens"), d.store.Append); err != nil {
+		return nil, err
+	}
+	if err := d.adminToken(ctx); err != nil {
+		return nil, err
+	}
+	if d.alerts, err = newAlerts(cfg.Alerts, d.store, log); err != nil {
+		return nil, err
+	}
+	budget := int64(cfg.MemoryBudget)
+	if budget == 0 {
+		budget = ownMemory() / 5 * 4
+	}
+	d.engine = sandbox.New([]backend.Backend{gvisor.New(g.keeper, g.agent, gvisor.WithRuntime(g.runtime))}, sandbox.Options{
+		Log: log, Host: host, Images: d.image, Journal: journal{d.store, d.store.Bucket("sandboxes")},
+		Budget: budget,
+		Quota: sandbox.Quota{
+			Sandboxes: cfg.QuotaSandboxes, MemoryBytes: int64(cfg.QuotaMemory), CreatesPerMinute: cfg.QuotaCreatesPerMinute,
+		},
+	})
+	d.h = server.New(d.engine, server.Options{Log: log, Auth: d.auth, Store: d.store, Hosts: hosts, Version: version, Templates: d.templates})
+	return d, nil
+}
+
+// adminToken sees to it that the first start leaves a way in: a token of its
+// own in DIR/token, which the directory's owner can read.
+func (d *daemon) adminToken(ctx context.Context) error {
+	have, err := io.ReadAll(io.LimitReader(d.g.token, 4096))
+	if err != nil {
+		return unusable(d.g.state, err)
+	}
+	secret, err := d.auth.Bootstrap(ctx, string(have))
+	if err != nil || secret == "" {
+		return err
+	}
+	if err := rewrite(d.g.token, secret+"\n"); err != nil {
+		return unusable(d.g.state, err)
+	}
+	return nil
+}
+
+// rewrite replaces what an open file holds.
+func rewrite(f *os.File, s string) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt([]byte(s), 0); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// begin takes over what an earlier daemon left running. Nothing is served
+// before.
+func (d *daemon) begin(ctx context.Context) error {
+	if err := d.store.Append(ctx, api.Event{Type: api.EventDaemonStarted, Tenant: api.DefaultTenant, Actor: "system"}); err != nil {
+		return err
+	}
+	if err := d.engine.Adopt(ctx); err != nil {
+		return fmt.Errorf("take over the sandboxes: %w", err)
+	}
+	go d.alerts.Run()
+	return nil
+}
+
+func (d *daemon) serve(doors []door) <-chan error {
+	failed := make(chan error, len(doors))
+	for _, w := range doors {
+		s := &http.Server{
+			Handler: d, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+			ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		}
+		d.servers = append(d.servers, s)
+		go func() {
+			if err := s.Serve(w); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		}()
+	}
+	return failed
+}
+
+// ServeHTTP counts what is open, so that a stop can wait for it.
+func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	if d.closing {
+		d.mu.Unlock()
+		w.Header().Set("Connection", "close")
+		http.Error(w, `{"error":"the daemon is stopping","code":"`+api.CodeShuttingDown+`","hint":"try again when it is back"}`, http.StatusServiceUnavailable)
+		return
+	}
+	d.open.Add(1)
+	d.mu.Unlock()
+	defer d.open.Done()
+	d.h.ServeHTTP(w, r)
+}
+
+// end finishes open calls, ends the sandboxes if their keeper is ours, and
+// seals what was written.
+func (d *daemon) end(orderly bool) {
+	d.mu.Lock()
+	d.closing = true
+	d.mu.Unlock()
+	limit, cancel := context.WithTimeout(context.Background(), stopFor)
+	defer cancel()
+	if orderly {
+		done := make(chan struct{})
+		go func() { d.open.Wait(); close(done) }()
+		select {
+		case <-done:
+		case <-limit.Done():
+			d.log.Warn("some calls did not end in time and were cut")
+		}
+	}
+	for _, s := range d.servers {
+		s.Close()
+	}
+	if orderly && d.g.started {
+		ctx, cancel := context.WithTimeout(context.Background(), stopFor)
+		defer cancel()
+		if err := d.engine.Close(ctx); err != nil {
+			d.log.Error("not every sandbox ended", "error", err)
+		}
+		if err := d.g.keeper.Shutdown(ctx); err != nil {
+			d.log.Error("the keeper did not stop", "error", err)
+		}
+	}
+	d.close()
+}
+
+func (d *daemon) close() {
+	d.alerts.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	d.store.Append(ctx, api.Event{Type: api.EventDaemonStopped, Tenant: api.DefaultTenant, Actor: "system"})
+	if err := d.store.Close(); err != nil {
+		d.log.Error("close the store", "error", err)
+	}
+}
+
+// image is the root of a template.
+func (d *daemon) image(template string) (string, error) {
+	if template == image.Host {
+		return d.g.host.Name, nil
+	}
+	return "", &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("no template %.80q", template), Hint: "berm template ls"}
+}
