@@ -3,8 +3,11 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/store"
 )
 
@@ -16,7 +19,13 @@ type journal struct {
 
 func (j journal) Append(ctx context.Context, ev ...api.Event) error { return j.log.Append(ctx, ev...) }
 
-func (j journal) Note(ev api.Event) error { return j.log.Note(ev) }
+func (j journal) Note(ev api.Event) error {
+	err := j.log.Note(ev)
+	if errors.Is(err, store.ErrBudget) {
+		return fmt.Errorf("%w: %w", sandbox.ErrBudget, err)
+	}
+	return err
+}
 
 func (j journal) Save(id string, record json.RawMessage) error { return j.box.Put(id, record) }
 
@@ -29,4 +38,29 @@ func (j journal) Load() (map[string]json.RawMessage, error) {
 		return nil
 	})
 	return all, err
+}
+
+// Head is the number of the last event.
+func (j journal) Head() uint64 { return j.log.Head().Seq }
+
+// Replay gives f what happened to sandboxes after a number.
+func (j journal) Replay(ctx context.Context, after uint64, f func(api.Event) error) error {
+	for {
+		events, next, err := j.log.Events(store.Query{After: after, Limit: store.MaxEvents})
+		if err != nil || next <= after {
+			return err
+		}
+		after = next
+		for _, ev := range events {
+			if ev.SandboxID == "" {
+				continue
+			}
+			if err := f(ev); err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
 }

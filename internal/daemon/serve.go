@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bermhq/berm/api"
-	"github.com/bermhq/berm/internal/alert"
 	"github.com/bermhq/berm/internal/auth"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/gvisor"
@@ -35,6 +37,7 @@ type ServeOptions struct {
 	Sandbox  Program // cmd/berm-sandbox
 	Agent    Program // cmd/berm-agent
 	Version  api.Version
+	Debug    bool
 	Stdout   io.Writer // gets the ready line
 	Stderr   io.Writer // logs
 }
@@ -129,6 +132,9 @@ func (o ServeOptions) config() (c Config, err error) {
 		c.TLSCert, c.TLSKey = o.TLSCert, o.TLSKey
 	}
 	c.Hosts = append(c.Hosts, o.Hosts...)
+	if o.Debug {
+		c.LogLevel = "debug"
+	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return c, &api.Error{Code: api.CodeBadRequest, Message: "a TLS certificate and its key go together", Hint: "berm serve --tls-cert FILE --tls-key FILE"}
 	}
@@ -150,8 +156,7 @@ type daemon struct {
 	g      *ground
 	log    *slog.Logger
 	store  *store.Store
-	auth   *auth.Auth
-	alerts *alert.Alerts
+	auth   *auth.Tokens
 	engine *sandbox.Engine
 	h      http.Handler
 
@@ -180,14 +185,11 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 	if err := d.adminToken(ctx); err != nil {
 		return nil, err
 	}
-	if d.alerts, err = newAlerts(cfg.Alerts, d.store, log); err != nil {
-		return nil, err
-	}
 	budget := int64(cfg.MemoryBudget)
 	if budget == 0 {
 		budget = ownMemory() / 5 * 4
 	}
-	d.engine = sandbox.New([]backend.Backend{gvisor.New(g.keeper, g.agent, gvisor.WithRuntime(g.runtime))}, sandbox.Options{
+	d.engine = sandbox.New([]backend.Backend{gvisor.New(g.keeper, g.agent, gvisor.Options{Runtime: g.runtime})}, sandbox.Options{
 		Log: log, Host: host, Images: d.image, Journal: journal{d.store, d.store.Bucket("sandboxes")},
 		Budget: budget,
 		Quota: sandbox.Quota{
@@ -205,8 +207,8 @@ func (d *daemon) adminToken(ctx context.Context) error {
 	if err != nil {
 		return unusable(d.g.state, err)
 	}
-	secret, err := d.auth.Bootstrap(ctx, string(have))
-	if err != nil || secret == "" {
+	secret, made, err := d.auth.Bootstrap(ctx, strings.TrimSpace(string(have)))
+	if err != nil || !made {
 		return err
 	}
 	if err := rewrite(d.g.token, secret+"\n"); err != nil {
@@ -235,7 +237,6 @@ func (d *daemon) begin(ctx context.Context) error {
 	if err := d.engine.Adopt(ctx); err != nil {
 		return fmt.Errorf("take over the sandboxes: %w", err)
 	}
-	go d.alerts.Run()
 	return nil
 }
 
@@ -305,7 +306,6 @@ func (d *daemon) end(orderly bool) {
 }
 
 func (d *daemon) close() {
-	d.alerts.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	d.store.Append(ctx, api.Event{Type: api.EventDaemonStopped, Tenant: api.DefaultTenant, Actor: "system"})
@@ -320,4 +320,26 @@ func (d *daemon) image(template string) (string, error) {
 		return d.g.host.Name, nil
 	}
 	return "", &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("no template %.80q", template), Hint: "berm template ls"}
+}
+
+// templates lists what sandboxes can be made from.
+func (d *daemon) templates() []api.Template {
+	h := api.Template{Name: image.Host, SizeBytes: d.g.host.Bytes, CPU: api.DefaultCPUs, MemoryMB: api.DefaultMemoryBytes >> 20, IsGlobal: true,
+		Label: "the tools of this host"}
+	all := []api.Template{h}
+	for _, name := range sandbox.Aliases() {
+		a := h
+		a.Name, a.Resolved = name, image.Host
+		all = append(all, a)
+	}
+	return all
+}
+
+// ownMemory is the memory of this host, in bytes.
+func ownMemory() int64 {
+	var si unix.Sysinfo_t
+	if unix.Sysinfo(&si) != nil {
+		return 0
+	}
+	return int64(si.Totalram) * int64(si.Unit)
 }
