@@ -18,6 +18,9 @@ func main() {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "keeper":
+			if len(os.Args) > 2 && os.Args[2] == "unit" {
+				os.Exit(part(keeperUnit))
+			}
 			os.Exit(part(daemon.RunKeeper))
 		case "worker":
 			os.Exit(part(daemon.RunWorker))
@@ -28,6 +31,7 @@ func main() {
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Open:    open,
 		Connect: connect,
+		Serve:   serveUntilTold,
 		Rungs:   rungs,
 		Runtime: func(dir string) (string, error) { return daemon.RuntimeFile(dir, program("sandbox")) },
 		Version: version(),

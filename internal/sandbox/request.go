@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,10 @@ const (
 // aliases are template names that other products' clients send. Each stands for
 // another until a template of its own name exists.
 var aliases = map[string]string{"code-interpreter": "host", "base": "host", "ubuntu-24.04": "host"}
+
+// Aliases are the template names that stand for the default template until one
+// of their own name exists.
+func Aliases() []string { return slices.Sorted(maps.Keys(aliases)) }
 
 // A wanted is a create request with everything decided that needs no host.
 type wanted struct {
