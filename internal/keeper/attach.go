@@ -64,7 +64,7 @@ func (k *Keeper) attach(id string) (reply, []*os.File, error) {
 	if s == nil {
 		return k.gone(id), nil, nil
 	}
-	if _, up := s.held(); !up {
+	if !s.isUp() {
 		return reply{}, nil, notUp(id)
 	}
 	s.hold.Lock()
@@ -136,7 +136,7 @@ func (k *Keeper) control(id string) (reply, []*os.File, error) {
 	if s == nil {
 		return k.gone(id), nil, nil
 	}
-	if _, up := s.held(); !up {
+	if !s.isUp() {
 		return reply{}, nil, notUp(id)
 	}
 	f, err := k.launcher.Connect(id)
@@ -144,6 +144,20 @@ func (k *Keeper) control(id string) (reply, []*os.File, error) {
 		return reply{}, nil, err
 	}
 	return reply{Control: true}, []*os.File{f}, nil
+}
+
+// isUp waits for the engine that launched s to be told, if that is all that is
+// left to do.
+func (s *sandbox) isUp() bool {
+	s.mu.Lock()
+	telling := s.telling
+	s.mu.Unlock()
+	if telling == nil {
+		return false
+	}
+	<-telling
+	_, up := s.held()
+	return up
 }
 
 func notUp(id string) error {

@@ -30,6 +30,8 @@ type Config struct {
 	// What follows is for Serve.
 	DaemonUID int           // may connect too, beside root and the keeper's own uid; 0: nobody else
 	Linger    time.Duration // how long ModeLinger waits with nothing to do; 0: 10 s
+
+	ask time.Duration // how long a sandbox may take to answer; 0: askTime
 }
 
 // A Ceiling bounds the sandboxes of one keeper.
@@ -61,6 +63,9 @@ type Keeper struct {
 
 // newKeeper readies all that launching needs. The caller closes the launcher.
 func newKeeper(cfg Config, mode Mode) (*Keeper, error) {
+	if cfg.ask <= 0 {
+		cfg.ask = askTime
+	}
 	k := &Keeper{cfg: cfg, mode: mode, running: map[string]*sandbox{}, stir: make(chan struct{}, 1)}
 	if err := jail.Room(); err != nil {
 		return nil, err

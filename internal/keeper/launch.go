@@ -118,7 +118,7 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 		return out, err
 	}
 	s.mu.Lock()
-	s.up = true
+	s.telling = make(chan struct{})
 	s.mu.Unlock()
 	return out, nil
 }

@@ -84,11 +84,11 @@ func (k *Keeper) handle(l *link, q request, s *sandbox, err error, files []*os.F
 		r = reply{Err: refusal(err)}
 	}
 	r.Seq = q.Seq
-	if err := l.post(r, out...); err != nil && r.Err == nil {
-		// Nobody hears of what was done, so it must not stand.
-		if s != nil {
-			s.end(CauseStopped)
-		}
+	err = l.post(r, out...)
+	if s != nil {
+		s.told(err == nil && r.Err == nil)
+	}
+	if err != nil && r.Err == nil {
 		l.post(reply{Seq: q.Seq, Err: &Refusal{Code: "host.failure", Message: "answer: " + err.Error(), Hint: "berm doctor"}})
 	}
 	closeAll(out)
@@ -97,6 +97,20 @@ func (k *Keeper) handle(l *link, q request, s *sandbox, err error, files []*os.F
 		k.over = true // only now, so that it is answered
 		k.stirred()
 		k.mu.Unlock()
+	}
+}
+
+// told says whether an engine knows that s is up. What none hears of must not
+// stand.
+func (s *sandbox) told(ok bool) {
+	s.mu.Lock()
+	s.up = ok
+	if s.telling != nil {
+		close(s.telling)
+	}
+	s.mu.Unlock()
+	if !ok {
+		s.end(CauseStopped)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	askTime   = 5 * time.Second        // for a sandbox to stop by itself
+	askTime   = 5 * time.Second        // for a sandbox to stop by itself, where Config says nothing
 	quietTime = 500 * time.Millisecond // for what it has left to come to rest
 	stopTime  = 5 * time.Second        // for signals to stop all that does not
 )
@@ -19,7 +19,7 @@ func (k *Keeper) pauseOrResume(id string, pause bool) error {
 	if s == nil {
 		return &Refusal{Code: "sandbox.not-found", Message: "no such sandbox: " + id}
 	}
-	if _, up := s.held(); !up {
+	if !s.isUp() {
 		return notUp(id)
 	}
 	s.pausing.Lock()
@@ -48,7 +48,7 @@ func (s *sandbox) pause(k *Keeper) error {
 	grace := time.Duration(0)
 	if s.ask.PauseCall != "" {
 		var err error
-		if s.asked, err = k.tell(s.id, s.ask.PauseCall); err == nil && answered(s.asked) {
+		if s.asked, err = k.tell(s.id, s.ask.PauseCall); err == nil && k.answered(s.asked) {
 			grace = quietTime
 		}
 	}
@@ -72,11 +72,11 @@ func (s *sandbox) resume(k *Keeper) error {
 	if s.asked != nil {
 		// Had it not answered when it was stopped, it does so now.
 		c, err := (*net.UnixConn)(nil), fmt.Errorf("it was asked to stop and does not answer")
-		if answered(s.asked) {
+		if k.answered(s.asked) {
 			c, err = k.tell(s.id, s.ask.ResumeCall)
 		}
 		if err == nil {
-			if !answered(c) {
+			if !k.answered(c) {
 				err = fmt.Errorf("it was asked to go on and does not answer")
 			}
 			c.Close()
@@ -103,7 +103,7 @@ func (k *Keeper) tell(id, what string) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.SetDeadline(time.Now().Add(askTime))
+	c.SetDeadline(time.Now().Add(k.cfg.ask))
 	if _, err := c.Write([]byte(what)); err != nil {
 		c.Close()
 		return nil, err
@@ -112,8 +112,8 @@ func (k *Keeper) tell(id, what string) (*net.UnixConn, error) {
 }
 
 // answered waits for the first byte of an answer, whatever it is.
-func answered(c *net.UnixConn) bool {
-	c.SetDeadline(time.Now().Add(askTime))
+func (k *Keeper) answered(c *net.UnixConn) bool {
+	c.SetDeadline(time.Now().Add(k.cfg.ask))
 	var b [1]byte
 	n, _ := c.Read(b[:])
 	return n == 1

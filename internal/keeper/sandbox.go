@@ -41,7 +41,8 @@ type sandbox struct {
 	deadline int64
 	proc     *os.Process
 	cause    string
-	up       bool // the launch is complete
+	up       bool          // the engine has been told that it is up
+	telling  chan struct{} // closed when it has, or could not be; nil: still coming up
 	paused   bool
 	gone     chan struct{} // closed when nothing is left
 
