@@ -17,6 +17,7 @@ import (
 // An EventQuery selects events. The zero value is all of them.
 type EventQuery struct {
 	After     uint64 // only with a higher Seq
+	FromEnd   bool   // only those that are still to come; After is not looked at
 	Limit     int    // 0 is the server's
 	Types     []string
 	SandboxID string
@@ -27,6 +28,9 @@ type EventQuery struct {
 
 func (q EventQuery) values() url.Values {
 	v := url.Values{"after": {strconv.FormatUint(q.After, 10)}}
+	if q.FromEnd {
+		v.Set("after", "end")
+	}
 	if q.Limit > 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
 	}

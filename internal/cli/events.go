@@ -18,7 +18,7 @@ sequence number, from the first that is kept. -f goes on with what comes, over a
 restart of the daemon too; Ctrl-C leaves.
 
   berm events --sandbox $SB
-  berm events -f --type exec.started --json | jq .data
+  berm events -f --after end --type exec.started --json | jq .data
 `
 
 // eventFlags are the flags of what lists events.
@@ -28,7 +28,11 @@ func eventFlags(q *client.EventQuery, limit *int64, asJSON *bool) flags {
 		{name: "sandbox", value: "SANDBOX", help: "only of this sandbox", set: text(&q.SandboxID)},
 		{name: "run", value: "ID", help: "only of this run", set: text(&q.RunID)},
 		{name: "session", value: "NAME", help: "only of this session", set: text(&q.Session)},
-		{name: "after", value: "SEQ", help: "only what came after this number", set: func(s string) error {
+		{name: "after", value: "SEQ", help: "only what came after this number; end is what is still to come", set: func(s string) error {
+			if s == "end" {
+				q.FromEnd = true
+				return nil
+			}
 			n, err := parseWhole(s)
 			q.After = uint64(n)
 			return err
@@ -66,12 +70,15 @@ func (a *asker) events(ctx context.Context, q client.EventQuery, limit int64, fo
 			return io.EOF
 		}
 		shown++
-		q.After = max(q.After, e.Seq)
+		q.After, q.FromEnd = max(q.After, e.Seq), false
 		if asJSON {
 			return a.printed(e)
 		}
 		_, err := fmt.Fprintln(a.Stdout, eventLine(e))
 		return err
+	}
+	if q.FromEnd && !follow {
+		return &fault{"--after end", "is what is still to come", "berm events -f --after end"}
 	}
 	if follow {
 		err := a.again(ctx, func() (bool, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,12 @@ type world struct {
 	opened cli.OpenOptions
 	opens  int
 	over   func(context.Context, cli.OpenOptions) (*cli.Session, error) // instead of open
+
+	connect   func(context.Context, cli.ConnectOptions) (*cli.Session, error)
+	connected cli.ConnectOptions
+	serve     func(context.Context, cli.ServeOptions) error
+	token     string // of the daemon's admin
+	dial      func(context.Context) (net.Conn, error)
 }
 
 // with is w with another way to open a session.
@@ -82,7 +89,7 @@ func (w *world) run(ctx context.Context, stdin string, args ...string) (code int
 	in, out, errs := file("in", stdin), file("out", ""), file("err", "")
 	defer in.Close()
 	code = cli.Main(ctx, cli.Env{
-		Args: args, Stdin: in, Stdout: out, Stderr: errs, Open: w.open,
+		Args: args, Stdin: in, Stdout: out, Stderr: errs, Open: w.open, Connect: w.connect, Serve: w.serve,
 		Version: api.Version{Version: "v0", Go: "go", OS: "linux", Arch: "amd64"},
 	})
 	read := func(f *os.File) string {
