@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 // path in reach, and die with it (parent-death signal).
 type Launcher struct {
 	jobs     chan func()
+	closed   chan struct{}
 	rootless bool
 	home     []*os.File // v1 tasks files to go back to
 }
@@ -38,7 +40,7 @@ const childID = 65534
 // mounted over it in the private namespace, where nobody else sees it.
 // rootless says that this process is root only in a user namespace of its own.
 func NewLauncher(mountOn string, h *Hierarchy, rootless bool) (*Launcher, error) {
-	l := &Launcher{jobs: make(chan func()), rootless: rootless}
+	l := &Launcher{jobs: make(chan func()), closed: make(chan struct{}), rootless: rootless}
 	if h != nil && !h.V2 {
 		for _, c := range h.controllers() {
 			f, err := os.OpenFile(filepath.Join(h.parents[c], "tasks"), os.O_WRONLY, 0)
@@ -55,9 +57,12 @@ func NewLauncher(mountOn string, h *Hierarchy, rootless bool) (*Launcher, error)
 			err = filterThread()
 		}
 		ready <- err
-		if err == nil {
-			for job := range l.jobs {
+		for err == nil {
+			select {
+			case job := <-l.jobs:
 				job()
+			case <-l.closed:
+				return
 			}
 		}
 	})
@@ -68,12 +73,16 @@ func NewLauncher(mountOn string, h *Hierarchy, rootless bool) (*Launcher, error)
 }
 
 // Close ends the thread and so every child that still lives.
-func (l *Launcher) Close() { close(l.jobs) }
+func (l *Launcher) Close() { close(l.closed) }
 
 func (l *Launcher) do(f func() error) error {
 	done := make(chan error, 1)
-	l.jobs <- func() { done <- f() }
-	return <-done
+	select {
+	case l.jobs <- func() { done <- f() }:
+		return <-done
+	case <-l.closed:
+		return errors.New("the launcher has ended")
+	}
 }
 
 // Listen makes a listening unix socket that only this launcher can connect to:

@@ -57,6 +57,10 @@ func (s *sandbox) step(name string) {
 	s.lap = now
 }
 
+// maxUnkept bounds what is told of a clean-up that failed: a page of ends must
+// fit a message.
+const maxUnkept = 300
+
 // bootTimeout bounds the time from fork to the byte that says "up".
 const bootTimeout = 20 * time.Second
 
@@ -136,7 +140,7 @@ func (s *sandbox) wait(k *Keeper) {
 	}
 	if err := s.undo(k); err != nil {
 		e.Unkept = err.Error()
-		e.Unkept = e.Unkept[:min(len(e.Unkept), 300)]
+		e.Unkept = e.Unkept[:min(len(e.Unkept), maxUnkept)]
 	}
 	l := k.drop(s, &e)
 	close(s.gone)

@@ -69,6 +69,7 @@ func Serve(cfg Config, l *net.UnixListener, mode Mode) error {
 		return err
 	}
 	defer k.launcher.Close()
+	k.loadPast()
 	swept := k.sweep()
 	accepted := make(chan error, 1)
 	go func() { accepted <- k.accept(l) }()
@@ -80,6 +81,7 @@ func Serve(cfg Config, l *net.UnixListener, mode Mode) error {
 	l.Close()
 	k.shutdown()
 	k.replace(nil)
+	k.savePast()
 	<-swept
 	os.Remove(k.runs())
 	if errors.Is(err, net.ErrClosed) {

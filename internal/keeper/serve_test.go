@@ -107,6 +107,42 @@ func TestServeKeepsEnds(t *testing.T) {
 	}
 }
 
+// Ends outlive the keeper itself, once.
+func TestPastIsSaved(t *testing.T) {
+	k := &Keeper{cfg: Config{StateDir: t.TempDir()}, mode: ModeUnit}
+	file := filepath.Join(k.cfg.StateDir, pastFile)
+	again := func() []Exited {
+		n := &Keeper{cfg: k.cfg, mode: ModeUnit}
+		n.loadPast()
+		return n.past
+	}
+	want := Exited{ID: testID, Cause: CauseDeadline, Code: 137, Stat: jail.Stat{CPU: time.Second}}
+	k.past = []Exited{want, {ID: "../x"}}
+	k.savePast()
+	if got := again(); len(got) != 1 || got[0] != want {
+		t.Errorf("%+v", got)
+	}
+	if fi, err := os.Stat(file); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", fi, err)
+	}
+	k.past = nil
+	k.savePast()
+	if left, _ := os.ReadDir(k.cfg.StateDir); len(left) > 0 {
+		t.Errorf("with nothing to say: %v", left)
+	}
+	for _, junk := range []string{"", "{", `[{"id":5}]`, `{"id":"x"}`} {
+		os.WriteFile(file, []byte(junk), 0o600)
+		if got := again(); len(got) > 0 {
+			t.Errorf("%q: %+v", junk, got)
+		}
+	}
+	os.Remove(file)
+	os.Symlink("/etc/passwd", file)
+	if got := again(); len(got) > 0 {
+		t.Errorf("through a link: %+v", got)
+	}
+}
+
 func TestPages(t *testing.T) {
 	k := &Keeper{mode: ModeUnit, running: map[string]*sandbox{}, stir: make(chan struct{}, 1)}
 	for n := range maxPast + 10 {
