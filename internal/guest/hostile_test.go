@@ -1,6 +1,7 @@
 package guest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,6 +171,39 @@ func session(ctx context.Context, c *guest.Client) error {
 		if err != nil {
 			return err
 		}
+	}
+	if _, err := c.Start(ctx, guest.Start{ID: "k", Args: []string{"cat"}, Keep: 8, Stdin: true}); err != nil {
+		return err
+	}
+	in, err := c.Stdin(ctx, "k")
+	if err != nil {
+		return err
+	}
+	if _, err := in.Write([]byte("0123456789abcdef")); err != nil {
+		return err
+	}
+	if err := in.Close(); err != nil {
+		return err
+	}
+	k, err := c.Attach(ctx, "k", 1, true)
+	if err != nil {
+		return err
+	}
+	for at := int64(1); ; {
+		ch, err := k.Chunk(ctx)
+		if err == io.EOF && at == 16 {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if at += ch.Gap; ch.Offset != at || !strings.HasPrefix("0123456789abcdef"[at:], string(ch.Data)) {
+			return fmt.Errorf("%+v, want what is at %d", ch, at)
+		}
+		at += int64(len(ch.Data))
+	}
+	if l, err := c.Processes(ctx); err != nil || len(l) != 1 {
+		return cmp.Or(err, errors.New("wrong list"))
 	}
 	r, err := c.ReadFile(ctx, "/f", 0)
 	if err != nil {

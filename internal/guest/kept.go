@@ -90,9 +90,10 @@ func (c *Client) tell(ctx context.Context, op string, r ProcessRequest) error {
 
 // An Input writes to the standard input of a kept process.
 type Input struct {
-	ca  *call
-	ctx context.Context
-	id  string
+	ca   *call
+	ctx  context.Context
+	id   string
+	free func() bool // of the watch over ctx
 
 	mu   sync.Mutex
 	over bool
@@ -100,14 +101,15 @@ type Input struct {
 
 // Stdin opens the standard input of a process that was started with Keep and
 // Stdin, or with a terminal. Several may be open; what one writes stays
-// in order. ctx bounds all of its use.
+// in order. ctx bounds all of its use: when it ends, what was written and not yet
+// taken may be lost.
 func (c *Client) Stdin(ctx context.Context, id string) (*Input, error) {
 	r := ProcessRequest{ID: id}
 	ca, err := c.begin(ctx, MethodStdin, "stdin", id, r.Append(nil))
 	if err != nil {
 		return nil, err
 	}
-	return &Input{ca: ca, ctx: ctx, id: id}, nil
+	return &Input{ca: ca, ctx: ctx, id: id, free: context.AfterFunc(ctx, ca.cancel)}, nil
 }
 
 // Write sends b. It waits while the process does not read, and fails with EPIPE
@@ -134,6 +136,7 @@ func (in *Input) Leave() error {
 		return nil
 	}
 	in.over = true
+	defer in.free()
 	if err := in.ca.end(in.ctx); err != nil {
 		in.ca.cancel()
 		return err

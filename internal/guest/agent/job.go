@@ -18,15 +18,20 @@ type Agent struct {
 	mu    sync.Mutex
 	jobs  map[string]*job // what runs, is about to, or was kept
 	ended []*job          // of those the ended ones, oldest first
+	room  int64           // for logs of the ended
 }
 
 // New returns the agent of h.
-func New(h Host) *Agent { return &Agent{host: h, jobs: make(map[string]*job)} }
+func New(h Host) *Agent {
+	return &Agent{host: h, jobs: make(map[string]*job), room: maxEndedSize}
+}
 
-// Bounds of what is kept of processes that have ended.
+// Bounds of what is kept of processes that have ended. Logs are memory of the
+// guest: with little of that, they take a part.
 const (
 	maxEnded     = 64
 	maxEndedSize = 16 << 20
+	endedShare   = 32
 )
 
 // A job is one Start: a process until it has ended, and with a log, a while
@@ -64,6 +69,9 @@ func (a *Agent) begin(s guest.Start) *job {
 		return nil
 	}
 	a.jobs[s.ID] = j
+	if s.MemoryBytes > 0 {
+		a.room = min(maxEndedSize, s.MemoryBytes/endedShare)
+	}
 	return j
 }
 
@@ -113,7 +121,7 @@ func (a *Agent) finish(j *job, e guest.Exit) {
 	size := int64(0)
 	for i := len(a.ended) - 1; i >= 0; i-- {
 		size += a.ended[i].log.size()
-		if i < len(a.ended)-1 && (size > maxEndedSize || len(a.ended)-i > maxEnded) {
+		if i < len(a.ended)-1 && (size > a.room || len(a.ended)-i > maxEnded) {
 			for _, old := range a.ended[:i+1] {
 				delete(a.jobs, old.id)
 			}
