@@ -248,11 +248,13 @@ func TestWatchLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	long := strings.Repeat("x", 200)
-	for i := range 9_000 { // more than the kernel's queue and the window hold
-		name := filepath.Join(dir, long+string(rune('a'+i%2)))
-		os.WriteFile(name, nil, 0o644)
-		os.Remove(name)
+	from, to := filepath.Join(dir, strings.Repeat("x", 200)+"a"), filepath.Join(dir, strings.Repeat("x", 200)+"b")
+	os.WriteFile(from, nil, 0o644)
+	for range 10_000 { // more than the kernel's queue and the window hold
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+		from, to = to, from
 	}
 	for {
 		e, err := w.Next(ctx)

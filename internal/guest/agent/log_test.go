@@ -57,7 +57,7 @@ func TestLog(t *testing.T) {
 		var all []*follower
 		fresh := map[*follower]bool{}
 		buf := make([]byte, 50_000)
-		for step := 0; step < 3000 && len(w.data) < 3_000_000; step++ {
+		for step := 0; step < 1500 && len(w.data) < 3_000_000; step++ {
 			switch k := r.Intn(10); {
 			case k < 6:
 				if w.some(r, l, 1+r.Intn(most)) == 0 && len(all) == 0 {
