@@ -39,6 +39,9 @@ type CreateRequest struct {
 	// Bound is the server's to set: a connection holds the sandbox (see
 	// BoundProtocol), so it must not outlive the daemon either.
 	Bound bool `json:"-"`
+	// Key is the server's to set: digests of an Idempotency-Key and of the
+	// request that came with it.
+	Key string `json:"-"`
 
 	TTLSeconds         float64 `json:"ttl_seconds,omitempty"`          // hard wall clock from creation; 0: the default
 	IdleTimeoutSeconds float64 `json:"idle_timeout_seconds,omitempty"` // without a request or a running exec; 0: the default

@@ -49,6 +49,7 @@ type box struct {
 	state      State
 	ttl, idle  time.Duration // 0: none
 	persistent bool
+	key        string    // see api.CreateRequest
 	touched    time.Time // the last request
 	calls      int       // requests on their way that take long
 	execs      int

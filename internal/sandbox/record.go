@@ -30,6 +30,7 @@ type record struct {
 	Public     api.Sandbox       `json:"public"`
 	EndedAt    time.Time         `json:"ended_at,omitzero"`
 	Report     *api.EndReport    `json:"report,omitempty"`
+	Key        string            `json:"key,omitempty"`
 }
 
 // save puts b's record on disk.
@@ -41,7 +42,7 @@ func (e *Engine) save(b *box) error {
 	r := record{
 		Version: recordVersion, Handle: b.handle, Actor: b.actor, Image: b.spec.Image, Created: b.created, Seq: b.seq,
 		Env: maps.Clone(b.env), ExecMost: b.most, TTL: b.ttl, Idle: b.idle, Persistent: b.persistent,
-		State: b.state, Public: b.public, EndedAt: b.endedAt, Report: b.report,
+		State: b.state, Public: b.public, EndedAt: b.endedAt, Report: b.report, Key: b.key,
 	}
 	raw, err := json.Marshal(r)
 	b.mu.Unlock()
@@ -57,7 +58,7 @@ func (r record) restore(id string) *box {
 	b.tenant, b.actor, b.session, b.handle, b.seq = r.Public.Tenant, r.Actor, r.Public.Session, r.Handle, r.Seq
 	b.spec = backend.Spec{ID: id, Image: r.Image, Hostname: hostname, Limits: r.Public.Limits}
 	b.most, b.env, b.ttl, b.idle, b.persistent = r.ExecMost, r.Env, r.TTL, r.Idle, r.Persistent
-	b.public, b.endedAt, b.report = r.Public, r.EndedAt, r.Report
+	b.public, b.endedAt, b.report, b.key = r.Public, r.EndedAt, r.Report, r.Key
 	if b.public.Tags == nil {
 		b.public.Tags = map[string]string{}
 	}

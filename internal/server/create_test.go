@@ -13,7 +13,7 @@ func TestDecodeCreate(t *testing.T) {
 	for body, want := range map[string]api.CreateRequest{
 		`{}`: {},
 		// As PandaStack's clients send it.
-		`{"template":"code-interpreter","ttl_seconds":120,"metadata":{"run_id":"r1","session":"s1"}}`: {Template: "code-interpreter", TTLSeconds: 120, Metadata: map[string]string{"run_id": "r1", "session": "s1"}},
+		`{"template":"code-interpreter","ttl_seconds":120,"metadata":{"run_id":"r1","session":"s1"}}`:              {Template: "code-interpreter", TTLSeconds: 120, Metadata: map[string]string{"run_id": "r1", "session": "s1"}},
 		`{"template":"base","ttl_seconds":60.0,"persistent":false,"from_snapshot":null,"volumes":null,"cpu":null}`: {Template: "base", TTLSeconds: 60},
 		`{"metadata":{"n":3,"f":1.5,"yes":true,"none":null,"t":"x"}}`:                                              {Metadata: map[string]string{"n": "3", "f": "1.5", "yes": "true", "t": "x"}},
 		`{"limits":{"memory_bytes":5.36870912e8,"pids":64.0,"cpus":0.5,"disk_bytes":null}}`:                        {Limits: api.Limits{MemoryBytes: 512 << 20, Pids: 64, CPUs: 0.5}},

@@ -198,6 +198,16 @@ func (s *server) enter(c *call) (done func(), err error) {
 	}, nil
 }
 
+// opened is how many requests are open.
+func (s *server) opened() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.open {
+		n += m
+	}
+	return n
+}
+
 // A throttle bounds how often something happens, per key.
 type throttle struct {
 	burst, perSecond float64

@@ -279,7 +279,7 @@ func TestMetrics(t *testing.T) {
 	w := newWorld(t)
 	w.create(agent, `{}`)
 	g := w.ask(operator, "GET", "/metrics", "")
-	for _, want := range []string{`berm_http_requests_total{route="sandbox.create",status="201"} 1`, "go_goroutines", "process_resident_memory_bytes"} {
+	for _, want := range []string{`berm_http_requests_total{route="sandbox.create",status="201"} 1`, `berm_sandboxes{state="running"} 1`, "berm_sandbox_creates_total 1", "berm_execs_total 0", "berm_audit_degraded 0", "go_goroutines", "process_resident_memory_bytes"} {
 		if !strings.Contains(g.body, want) {
 			t.Errorf("/metrics has no %s:\n%.2000s", want, g.body)
 		}

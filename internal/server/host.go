@@ -85,7 +85,10 @@ func (s *server) leaks(w http.ResponseWriter, r *http.Request) error {
 
 // top is one look at the caller's tenant's sandboxes.
 func (s *server) top(w http.ResponseWriter, r *http.Request) error {
-	t := api.Top{Time: time.Now().UTC().Format(time.RFC3339), Sandboxes: []api.TopRow{}, Creates: int64(s.meter.creates.Load())}
+	t := api.Top{Time: time.Now().UTC().Format(time.RFC3339), Sandboxes: []api.TopRow{}}
+	if sandbox.CallerOf(r.Context()).Tenant == api.DefaultTenant {
+		t.Creates = int64(s.e.Totals().Creates) // of every tenant
+	}
 	if s.opt.Store != nil {
 		t.Degraded = s.opt.Store.Degraded()
 	}

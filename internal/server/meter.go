@@ -3,34 +3,19 @@ package server
 import (
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
-
-	"github.com/bermhq/berm/api"
 )
 
 // A Meter counts what happens, for GET /metrics. Its zero value is not usable;
 // see NewMeter.
 type Meter struct {
-	set     *metrics.Set
-	creates atomic.Int64
+	set *metrics.Set
 }
 
 // NewMeter returns a Meter that has counted nothing.
 func NewMeter() *Meter { return &Meter{set: metrics.NewSet()} }
-
-// Event counts an event of the log. The engine's journal calls it for each
-// event that is on disk.
-func (m *Meter) Event(e api.Event) {
-	m.set.GetOrCreateCounter(fmt.Sprintf("berm_events_total{type=%q}", e.Type)).Inc()
-}
-
-// Ended counts the end of a sandbox, and why.
-func (m *Meter) Ended(ending string) {
-	m.set.GetOrCreateCounter(fmt.Sprintf("berm_sandbox_endings_total{ending=%q}", ending)).Inc()
-}
 
 // Append counts one append to the audit log and how long it took.
 func (m *Meter) Append(took time.Duration, err error) {
@@ -49,9 +34,6 @@ func (m *Meter) request(route string, status int, took time.Duration, bytes int6
 	m.set.GetOrCreateCounter(fmt.Sprintf("berm_http_requests_total{route=%q,status=\"%d\"}", route, status)).Inc()
 	m.set.GetOrCreateHistogram(fmt.Sprintf("berm_http_request_seconds{route=%q}", route)).Update(took.Seconds())
 	m.set.GetOrCreateCounter(fmt.Sprintf("berm_http_sent_bytes_total{route=%q}", route)).AddInt64(bytes)
-	if route == "sandbox.create" && (status == http.StatusCreated || status == http.StatusSwitchingProtocols) {
-		m.creates.Add(1)
-	}
 }
 
 // metrics is the text that Prometheus reads.
@@ -60,6 +42,26 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	t := s.e.Totals()
+	for state, n := range t.States {
+		metrics.WriteGaugeUint64(w, fmt.Sprintf("berm_sandboxes{state=%q}", state), uint64(n))
+	}
+	for ending, n := range t.Endings {
+		metrics.WriteCounterUint64(w, fmt.Sprintf("berm_sandbox_endings_total{ending=%q}", ending), n)
+	}
+	metrics.WriteCounterUint64(w, "berm_sandbox_creates_total", t.Creates)
+	metrics.WriteCounterUint64(w, "berm_execs_total", t.Execs)
+	metrics.WriteGaugeUint64(w, "berm_promised_memory_bytes", uint64(t.MemoryBytes))
+	metrics.WriteGaugeUint64(w, "berm_memory_budget_bytes", uint64(t.Budget))
+	metrics.WriteGaugeUint64(w, "berm_http_requests_open", uint64(s.opened()))
+	if s.opt.Store != nil {
+		degraded := uint64(0)
+		if s.opt.Store.Degraded() != "" {
+			degraded = 1
+		}
+		metrics.WriteGaugeUint64(w, "berm_audit_degraded", degraded)
+		metrics.WriteGaugeUint64(w, "berm_audit_head_seq", s.opt.Store.Head().Seq)
+	}
 	s.meter.set.WritePrometheus(w)
 	metrics.WriteGoMetrics(w)
 	metrics.WriteProcessMetrics(w)

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"sync"
 	"time"
@@ -16,13 +17,21 @@ const (
 	onceMost = 4096 // keys, the oldest are forgotten first
 )
 
+var errKey = &api.Error{Code: api.CodeKeyConflict, Message: "this Idempotency-Key was used for another request", Hint: "use a new key for a new request"}
+
+// digestOf names bytes without repeating them.
+func digestOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
 // A once makes what was asked for under one key happen once.
 type once struct {
 	now func() time.Time
 
 	mu    sync.Mutex
 	done  map[string]*attempt
-	order []string // oldest first; may hold keys that are gone
+	order []string // those that are over, oldest first; may hold keys that are gone
 }
 
 // An attempt is one request under a key.
@@ -47,13 +56,13 @@ func (o *once) do(ctx context.Context, key string, request []byte, f func() (jso
 		}
 		if a == nil {
 			a = &attempt{sum: sum, since: o.now(), over: make(chan struct{})}
-			o.keep(key, a)
+			o.done[key] = a
 			o.mu.Unlock()
 			return o.run(key, a, f)
 		}
 		o.mu.Unlock()
 		if a.sum != sum {
-			return nil, false, &api.Error{Code: api.CodeKeyConflict, Message: "this Idempotency-Key was used for another request", Hint: "use a new key for a new request"}
+			return nil, false, errKey
 		}
 		select {
 		case <-a.over:
@@ -71,7 +80,9 @@ func (o *once) run(key string, a *attempt, f func() (json.RawMessage, error)) (a
 	defer func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if !a.ok && o.done[key] == a {
+		if a.ok {
+			o.remember(key)
+		} else {
 			delete(o.done, key)
 		}
 		close(a.over)
@@ -83,12 +94,14 @@ func (o *once) run(key string, a *attempt, f func() (json.RawMessage, error)) (a
 	return answer, false, nil
 }
 
-// keep remembers an attempt; o.mu is held.
-func (o *once) keep(key string, a *attempt) {
-	o.done[key] = a
+// remember keeps the number of answers bounded; o.mu is held. What is on its
+// way is not among them: that is bounded by who may have it on its way.
+func (o *once) remember(key string) {
 	o.order = append(o.order, key)
 	for len(o.order) > onceMost {
-		delete(o.done, o.order[0])
+		if old := o.done[o.order[0]]; old != nil && old.ok {
+			delete(o.done, o.order[0])
+		}
 		o.order = o.order[1:]
 	}
 }

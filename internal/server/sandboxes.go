@@ -43,17 +43,24 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	req.Bound = bound(r)
 	keys := r.Header.Values("Idempotency-Key")
-	if len(keys) == 0 || req.Bound { // a connection is its own key
-		sb, err := s.e.Create(r.Context(), req)
-		if err != nil {
-			return err
-		}
-		if req.Bound {
-			return s.hold(w, r, sb)
-		}
-		reply(w, http.StatusCreated, sb)
-		return nil
+	if len(keys) > 0 && !req.Bound { // a connection is its own key
+		return s.createOnce(w, r, req, keys)
 	}
+	sb, err := s.e.Create(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	if req.Bound {
+		return s.hold(w, r, sb)
+	}
+	reply(w, http.StatusCreated, sb)
+	return nil
+}
+
+// createOnce makes a sandbox unless one was made under the same key. The answer
+// is remembered here, and who made what with the sandbox itself, which outlives
+// this process.
+func (s *server) createOnce(w http.ResponseWriter, r *http.Request, req api.CreateRequest, keys []string) error {
 	key := keys[0]
 	if len(keys) > 1 || key == "" || len(key) > api.MaxIdempotencyKey {
 		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("an Idempotency-Key has 1 to %d characters", api.MaxIdempotencyKey)}
@@ -62,18 +69,26 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	tenant := sandbox.CallerOf(r.Context()).Tenant
-	answer, again, err := s.once.do(r.Context(), tenant+"\x00"+key, same, func() (json.RawMessage, error) {
-		sb, err := s.e.Create(r.Context(), req)
-		if err != nil {
-			return nil, err
+	digest := digestOf([]byte(key)) + ":"
+	req.Key = digest + digestOf(same)
+	found := false
+	answer, again, err := s.once.do(r.Context(), sandbox.CallerOf(r.Context()).Tenant+"\x00"+key, same, func() (json.RawMessage, error) {
+		sb, with, ok := s.e.ByKey(r.Context(), digest)
+		if found = ok; ok && with != req.Key {
+			return nil, errKey
+		}
+		if !ok {
+			var err error
+			if sb, err = s.e.Create(r.Context(), req); err != nil {
+				return nil, err
+			}
 		}
 		return json.Marshal(sb)
 	})
 	if err != nil {
 		return err
 	}
-	if again {
+	if again || found {
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
 	reply(w, http.StatusCreated, answer)

@@ -35,12 +35,20 @@ type world struct {
 	log   *syncBuffer
 	url   string
 	http  *http.Client
+
+	be     backend.Backend
+	opt    server.Options
+	tokens map[string]string // what the names of tokens stand for; nil: themselves
 }
 
 func newWorld(t *testing.T, adjust ...func(*server.Options)) *world {
+	return newWorldWith(t, sandbox.Options{}, adjust...)
+}
+
+func newWorldWith(t *testing.T, engine sandbox.Options, adjust ...func(*server.Options)) *world {
 	testkit.NoLeak(t)
 	w := &world{t: t, store: newFakeStore(), auth: newFakeAuth(), log: &syncBuffer{}}
-	w.eng = sandbox.New([]backend.Backend{mem.New(mem.Options{Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})}, sandbox.Options{})
+	w.be = mem.New(mem.Options{Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})
 	opt := server.Options{
 		Log: slog.New(slog.NewTextHandler(w.log, nil)), Auth: w.auth, Store: w.store, BadTokens: 1 << 20,
 		Version:   api.Version{Version: "v1"},
@@ -49,11 +57,24 @@ func newWorld(t *testing.T, adjust ...func(*server.Options)) *world {
 	for _, f := range adjust {
 		f(&opt)
 	}
+	w.opt = opt
+	return w.serve(engine)
+}
+
+// another is a second daemon on what the first has left.
+func (w *world) another(t *testing.T, engine sandbox.Options) *world {
+	next := *w
+	return next.serve(engine)
+}
+
+func (w *world) serve(engine sandbox.Options) *world {
+	t := w.t
+	w.eng = sandbox.New([]backend.Backend{w.be}, engine)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := server.Harden(&http.Server{Handler: server.New(w.eng, opt), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)})
+	srv := server.Harden(&http.Server{Handler: server.New(w.eng, w.opt), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)})
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); srv.Serve(l) }()
 	w.url = "http://" + l.Addr().String()
@@ -90,6 +111,9 @@ func (w *world) ask(token, method, path, body string, header ...string) got {
 	req, err := http.NewRequestWithContext(ctx, method, w.url+path, strings.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if real, ok := w.tokens[token]; ok {
+		token = real
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
