@@ -5,6 +5,7 @@
 //
 //	gotest -tally FILE -name "units" -- go test -json ./...
 //	gotest -tally FILE -name "attack" -command -- bin/berm attack
+//	gotest -tally FILE -name "Python SDK" -counted -- sdk/python/test.sh
 //	gotest -tally FILE -skip "race detector: no C compiler here"
 //	gotest -tally FILE -sum
 package main
@@ -24,6 +25,7 @@ func main() {
 	name := flag.String("name", "tests", "what to call this run")
 	skip := flag.String("skip", "", "count one skipped test with this `reason` and run nothing")
 	command := flag.Bool("command", false, "the command is one test of its own, passed if it exits 0")
+	counted := flag.Bool("counted", false, "the command's last line is its counts: 3 passed, 0 failed, 1 skipped")
 	sum := flag.Bool("sum", false, "print the sum of the tally; exit 1 if anything failed or nothing ran")
 	flag.Parse()
 
@@ -37,7 +39,7 @@ func main() {
 	case *skip != "":
 		err = Result{Name: "", Skips: []Skip{{Test: "", Reason: *skip}}}.save(*tally)
 	default:
-		err = run(*tally, *name, *command, flag.Args())
+		err = run(*tally, *name, *command, *counted, flag.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gotest:", err)
@@ -46,7 +48,7 @@ func main() {
 }
 
 // run runs one command and adds its counts to the tally.
-func run(tally, name string, whole bool, args []string) error {
+func run(tally, name string, whole, counted bool, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("no command after --")
 	}
@@ -54,9 +56,12 @@ func run(tally, name string, whole bool, args []string) error {
 	began := time.Now()
 	var res Result
 	var err error
-	if whole {
+	switch {
+	case whole:
 		res, err = runCommand(args)
-	} else {
+	case counted:
+		res, err = runCounted(args, os.Stdout)
+	default:
 		res, err = runGoTest(args, os.Stdout)
 	}
 	if err != nil {
