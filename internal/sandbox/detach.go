@@ -96,6 +96,7 @@ func (e *Engine) execOnce(ctx context.Context, b *box, p plan, detached bool, s 
 		return api.ExecResult{}, err
 	}
 	defer b.joined(j, e.opt.Comeback)()
+	s.started()
 	if s.Input != nil {
 		over := make(chan struct{})
 		defer close(over)
@@ -106,6 +107,9 @@ func (e *Engine) execOnce(ctx context.Context, b *box, p plan, detached bool, s 
 			stream := Stdout
 			if c.Stream == "stderr" {
 				stream = Stderr
+			}
+			if c.Gap > 0 && s.Lost != nil {
+				s.Lost(stream, c.Gap)
 			}
 			return s.Output(stream, c.Data)
 		})
@@ -225,6 +229,9 @@ func (e *Engine) running(ctx context.Context, id, exec string) (*box, *job, erro
 		return nil, nil, err
 	}
 	if err := b.usable(); err != nil {
+		return nil, nil, err
+	}
+	if err := j.reach(ctx); err != nil {
 		return nil, nil, err
 	}
 	if b.exec(j).State == api.ExecEnded {
@@ -353,6 +360,9 @@ func (e *Engine) Follow(ctx context.Context, id, exec string, offset int64, foll
 // follow is Follow on what was found. The guest may take its time while the
 // program runs; when that is over, what is left of the output must move.
 func (e *Engine) follow(ctx context.Context, b *box, j *job, offset int64, follow bool, f func(api.Chunk) error) (api.Exec, error) {
+	if err := j.reach(ctx); err != nil {
+		return b.exec(j), err
+	}
 	if err := b.alive(); err != nil {
 		return b.exec(j), err
 	}

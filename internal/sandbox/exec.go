@@ -36,6 +36,18 @@ type Streams struct {
 	Input <-chan Input
 	// Took is told how many bytes of stdin the program's side has taken.
 	Took func(n int)
+	// Started is told that the exec was decided: it will have an ending, and
+	// an error can only be that this could not be recorded or brought here.
+	Started func()
+	// Lost is told of bytes that belong before the next Output and are no
+	// longer kept.
+	Lost func(s Stream, n int64)
+}
+
+func (s Streams) started() {
+	if s.Started != nil {
+		s.Started()
+	}
 }
 
 // An Input is one event for a running exec: exactly one field is set.
@@ -79,6 +91,7 @@ func (e *Engine) Exec(ctx context.Context, id string, req api.ExecRequest, s Str
 		return api.ExecResult{}, err
 	}
 	x.job = j
+	s.started()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(j.killed, cancel)()
@@ -96,6 +109,7 @@ func (e *Engine) execution(b *box, p plan, s Streams) *execution {
 func (x *execution) perform(ctx context.Context, p plan) (api.ExecResult, error) {
 	var err error
 	x.p, err = x.b.guest.Start(ctx, p.start)
+	close(x.job.asked)
 	switch {
 	case errors.Is(err, guest.ErrBusy):
 		text := fmt.Sprintf("sandbox %s: %v", x.b.id, err)

@@ -15,6 +15,7 @@ type job struct {
 	hash    string
 	kept    bool          // its output is kept inside, and it does not need its caller
 	decided chan struct{} // closed when its start is on disk, or was refused
+	asked   chan struct{} // closed when the guest was asked for it; nil: it was
 	done    chan struct{} // closed when its result is there
 	kill    context.CancelFunc
 	killed  context.Context // over when somebody wants it ended
@@ -51,6 +52,7 @@ func (e *Engine) begin(ctx context.Context, b *box, p plan, kept, detached bool)
 		return nil, false, err
 	}
 	j = newJob(p, b, actor, kept, detached)
+	j.asked = make(chan struct{})
 	b.remember(j)
 	b.mu.Unlock()
 
@@ -99,6 +101,21 @@ func (b *box) again(ctx context.Context, j *job, p plan) (*job, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return j, false, j.err
+}
+
+// reach waits until the guest can know j: what it is asked before is answered as
+// if there were no such exec.
+func (j *job) reach(ctx context.Context) error {
+	if j.asked == nil {
+		return nil
+	}
+	select {
+	case <-j.asked:
+	case <-j.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // enter and left count the running execs of a sandbox; b.mu is held.
