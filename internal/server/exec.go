@@ -46,7 +46,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request) error {
 	case up != "":
 		return s.execUpgrade(w, r, req)
 	case req.Detach:
-		x, err := s.spawn(r.Context(), r.PathValue("id"), req)
+		x, err := s.e.Spawn(r.Context(), r.PathValue("id"), req)
 		if err != nil {
 			return err
 		}
@@ -84,68 +84,25 @@ func (s *server) execPlain(w http.ResponseWriter, r *http.Request, req api.ExecR
 		limit = maxKept
 	}
 	out := newKept(limit)
-	return s.slowly(w, r, func(ctx context.Context) (any, error) {
+	return s.slowly(w, r, func(ctx context.Context, started func()) (any, error) {
 		began := time.Now()
-		var res api.ExecResult
-		var err error
-		if req.ExecID != "" {
-			res, err = s.execOnce(ctx, id, req, out)
-		} else {
-			res, err = s.execHere(ctx, id, req, out)
-		}
+		res, err := s.e.Exec(ctx, id, req, sandbox.Streams{
+			Started: started,
+			Output:  out.write,
+			Lost:    out.lost,
+		})
 		if err != nil {
 			return nil, err
+		}
+		if res.NotStarted != "" {
+			out.write(sandbox.Stderr, []byte(notStarted(res)))
 		}
 		return execAnswer(res, out, time.Since(began)), nil
 	})
 }
 
-// execHere runs a command for as long as its caller is there.
-func (s *server) execHere(ctx context.Context, id string, req api.ExecRequest, out *kept) (api.ExecResult, error) {
-	streams := sandbox.Streams{Output: func(s sandbox.Stream, p []byte) error {
-		out.write(int(s), p, 0)
-		return nil
-	}}
-	if req.Input != "" {
-		ctx, over := context.WithCancel(ctx)
-		defer over()
-		in := newInlet()
-		go func() {
-			in.write(ctx, []byte(req.Input))
-			in.close(ctx)
-		}()
-		req.Stdin, req.Input = true, ""
-		streams.Input, streams.Took = in.c, in.took
-	}
-	return s.e.Exec(ctx, id, req, streams)
-}
-
-// execOnce runs a command whose id its caller chose, or finds the one that has
-// it: what was asked for twice runs once, and both get the output.
-func (s *server) execOnce(ctx context.Context, id string, req api.ExecRequest, out *kept) (api.ExecResult, error) {
-	leave := s.held.enter(s, ctx, id, req.ExecID)
-	defer leave()
-	x, err := s.spawn(ctx, id, req)
-	if err != nil {
-		return api.ExecResult{}, err
-	}
-	x, err = s.e.Follow(ctx, id, x.ExecID, 0, true, func(c api.Chunk) error {
-		out.write(streamOf(c), c.Data, c.Gap)
-		return nil
-	})
-	if err != nil {
-		return api.ExecResult{}, err
-	}
-	return result(x)
-}
-
-// result is how an exec ended.
-func result(x api.Exec) (api.ExecResult, error) {
-	if x.Result == nil {
-		return api.ExecResult{}, &api.Error{Code: api.CodeHostFailure, Message: "the end of the command is not known", Hint: "ask for it again: GET execs/" + x.ExecID}
-	}
-	return *x.Result, nil
-}
+// notStarted is for people who see the streams only.
+func notStarted(res api.ExecResult) string { return "berm: not started: " + res.NotStarted + "\n" }
 
 func execAnswer(res api.ExecResult, out *kept, took time.Duration) api.ExecAnswer {
 	a := api.ExecAnswer{ExecResult: res, TimedOut: res.Ending == api.EndTimeout, DurationMS: took.Milliseconds()}
@@ -169,11 +126,17 @@ func newKept(limit int64) *kept {
 	return &kept{k: [2]*keep.Keeper{keep.New(limit), keep.New(limit)}}
 }
 
-func (o *kept) write(stream int, p []byte, gap int64) {
+func (o *kept) write(s sandbox.Stream, p []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.k[stream].Skip(gap)
-	o.k[stream].Write(p)
+	o.k[s].Write(p)
+	return nil
+}
+
+func (o *kept) lost(s sandbox.Stream, n int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.k[s].Skip(n)
 }
 
 func streamOf(c api.Chunk) int {
@@ -181,10 +144,4 @@ func streamOf(c api.Chunk) int {
 		return 1
 	}
 	return 0
-}
-
-// spawn starts a command that does not need its caller.
-func (s *server) spawn(ctx context.Context, id string, req api.ExecRequest) (api.Exec, error) {
-	req.Detach = true
-	return s.e.Spawn(ctx, id, req)
 }

@@ -52,10 +52,6 @@ func (i *inlet) write(ctx context.Context, p []byte) error {
 	return nil
 }
 
-func (i *inlet) close(ctx context.Context) error {
-	return i.send(ctx, sandbox.Input{StdinClose: true})
-}
-
 func (i *inlet) send(ctx context.Context, in sandbox.Input) error {
 	select {
 	case i.c <- in:

@@ -14,16 +14,17 @@ import (
 // JSON does not mind and which keeps clients waiting that bound the silence. An
 // answer that has begun is completed or cut, so an error then is a cut.
 //
-// f's context ends when the client is gone.
-func (s *server) slowly(w http.ResponseWriter, r *http.Request, f func(context.Context) (any, error)) error {
+// f's context ends when the client is gone. It says when it is certain that the
+// answer is no refusal.
+func (s *server) slowly(w http.ResponseWriter, r *http.Request, f func(ctx context.Context, certain func()) (any, error)) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	d := &drip{w: w, cancel: cancel, stop: make(chan struct{})}
+	d := &drip{w: w, cancel: cancel, certain: make(chan struct{}), stop: make(chan struct{})}
 	var wg sync.WaitGroup
 	wg.Go(func() { d.run(s.opt.Heartbeat) })
 	halt := sync.OnceFunc(func() { close(d.stop); wg.Wait() })
 	defer halt()
-	v, err := f(ctx)
+	v, err := f(ctx, sync.OnceFunc(func() { close(d.certain) }))
 	halt()
 	if d.err != nil {
 		panic(http.ErrAbortHandler)
@@ -48,11 +49,12 @@ func (s *server) slowly(w http.ResponseWriter, r *http.Request, f func(context.C
 
 // A drip sends blanks.
 type drip struct {
-	w      http.ResponseWriter
-	cancel context.CancelFunc
-	stop   chan struct{}
-	begun  bool // with err: run's own until it has ended
-	err    error
+	w       http.ResponseWriter
+	cancel  context.CancelFunc
+	certain chan struct{}
+	stop    chan struct{}
+	begun   bool // with err: run's own until it has ended
+	err     error
 }
 
 func (d *drip) run(every time.Duration) {
@@ -63,6 +65,11 @@ func (d *drip) run(every time.Duration) {
 		case <-d.stop:
 			return
 		case <-t.C:
+		}
+		select {
+		case <-d.stop:
+			return
+		case <-d.certain:
 		}
 		if !d.begun {
 			d.begun = true

@@ -1,12 +1,12 @@
 package server
 
 import (
-	"fmt"
 	"math"
 	"net/http"
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/sandbox"
 )
 
 // An execEnd is the last event of a stream: PandaStack's names, and ours.
@@ -18,43 +18,53 @@ type execEnd struct {
 }
 
 // execStream runs a command and sends its output as it comes. The command
-// outlives a broken stream for a while, so that its caller can come back to it
-// by execOutput.
+// outlives a broken stream for a while, so that its caller can come back to it:
+// by execOutput, or by asking for the same with the same exec_id.
 func (s *server) execStream(w http.ResponseWriter, r *http.Request) error {
 	req, err := execRequest(w, r)
 	if err != nil {
 		return err
 	}
 	id := r.PathValue("id")
-	began := time.Now()
-	x, err := s.spawn(r.Context(), id, req)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("X-Exec-Id", x.ExecID)
 	if req.Detach {
+		x, err := s.e.Spawn(r.Context(), id, req)
+		if err != nil {
+			return err
+		}
 		return s.follow(w, r, id, x.ExecID, 0, true)
 	}
-	out, ctx := s.sse(w, r, stopAfter)
-	defer out.end()
-	defer s.held.enter(s, ctx, id, x.ExecID)()
-	out.comment("exec_id=" + x.ExecID)
-	t := texter{emit: func(stream string, p outPiece) error { return out.event(-1, stream, p) }}
-	x, err = s.e.Follow(ctx, id, x.ExecID, 0, true, t.chunk)
-	var res api.ExecResult
-	if err == nil {
-		res, err = result(x)
+	if req.ExecID == "" {
+		req.ExecID = api.NewID(api.KindExec)
 	}
+	w.Header().Set("X-Exec-Id", req.ExecID)
+	began := time.Now()
+	ctx, cancel := s.untilStop(r.Context(), stopAfter)
+	defer cancel(nil)
+	var out *sse // from the start on
+	text := newSpill(func(stream string, p outPiece) error { return out.event(-1, stream, p) })
+	res, err := s.e.Exec(ctx, id, req, sandbox.Streams{
+		Started: func() {
+			out = s.sseOn(ctx, cancel, w)
+			out.comment("exec_id=" + req.ExecID)
+		},
+		Output: text.write,
+		Lost:   text.lost,
+	})
+	if out == nil {
+		return err
+	}
+	defer out.end()
+	text.end()
 	if err != nil {
 		out.fail(err)
 		return nil
 	}
-	if t.end() != nil {
-		return nil
+	if res.NotStarted != "" {
+		out.event(-1, "stderr", outPiece{Chunk: notStarted(res)})
 	}
 	end := execEnd{ExecResult: res, TimedOut: res.Ending == api.EndTimeout, DurationMS: time.Since(began).Milliseconds()}
 	if end.TimedOut {
-		end.Error = fmt.Sprintf("command timeout after %gs", x.TimeoutSeconds)
+		end.Error = "command timeout" // the word that PandaStack's clients look for
 		out.event(-1, "error", end)
 	} else {
 		out.event(-1, "exit", end)
@@ -90,9 +100,6 @@ func (s *server) follow(w http.ResponseWriter, r *http.Request, id, exec string,
 	w.Header().Set("X-Exec-Id", exec)
 	out, ctx := s.sse(w, r, stopAfter)
 	defer out.end()
-	if follow {
-		defer s.held.join(s, ctx, id, exec)()
-	}
 	x, err := s.e.Follow(ctx, id, exec, offset, follow, func(c api.Chunk) error {
 		for first := true; first || len(c.Data) > 0; first = false {
 			n := min(len(c.Data), maxPiece*3/4)

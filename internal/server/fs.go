@@ -56,12 +56,27 @@ func (s *server) fsRead(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("id")
+	if r.Method == http.MethodHead { // it is not read to be thrown away
+		info, err := s.e.Stat(r.Context(), id, p)
+		if err != nil {
+			return err
+		}
+		switch info.Kind {
+		case "file":
+			w.Header().Set("Content-Length", strconv.FormatInt(info.Size, 10))
+		case "symlink": // the size is not its own
+		default:
+			return &api.Error{Code: api.CodeFileKind, Message: p + " is not a regular file"}
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		return nil
+	}
 	f, err := s.e.ReadFile(r.Context(), id, p, math.MaxInt64)
 	if err != nil {
 		return s.whatKind(r, id, p, err)
 	}
 	defer f.Close()
-	download(w, "application/octet-stream", f)
+	download(w, r, "application/octet-stream", f)
 	return nil
 }
 
@@ -84,9 +99,12 @@ func (s *server) whatKind(r *http.Request, id, p string, err error) error {
 // download sends what f holds. The length is not known before: what breaks off
 // in the middle cuts the connection, so that no client takes a part for the
 // whole.
-func download(w http.ResponseWriter, kind string, f io.Reader) {
+func download(w http.ResponseWriter, r *http.Request, kind string, f io.Reader) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if r.Method == http.MethodHead {
+		return
+	}
 	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{f}, make([]byte, 128<<10)); err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -127,6 +145,8 @@ type upload struct {
 	err  error
 }
 
+var errBroken = errors.New("the body broke off")
+
 func (u *upload) Read(p []byte) (int, error) {
 	n, err := u.r.Read(p)
 	if u.left >= 0 {
@@ -137,6 +157,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	if err != nil && err != io.EOF {
 		u.err = err
+		err = errBroken // io.ErrUnexpectedEOF would pass for an end further down
 	}
 	return n, err
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 
@@ -56,11 +55,6 @@ func (s *server) readFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer f.Close()
-	w.Header().Set("Content-Type", "application/octet-stream")
-	if _, err := io.CopyBuffer(w, f, make([]byte, 64<<10)); err != nil {
-		// The status is out: cut the connection so that the client cannot take
-		// a part for the whole.
-		panic(http.ErrAbortHandler)
-	}
+	download(w, r, "application/octet-stream", f)
 	return nil
 }

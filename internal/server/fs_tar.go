@@ -10,17 +10,15 @@ const maxNames = 1000 // of one archive
 
 // tarOut sends a directory, or what is named of it, as a tar stream.
 func (s *server) tarOut(w http.ResponseWriter, r *http.Request) error {
-	q := r.URL.Query()
-	names := q["name"]
-	q.Del("name")
-	rest := *r
-	u := *r.URL
-	u.RawQuery = q.Encode()
-	rest.URL = &u
-	p, err := pathOf(&rest)
+	q, err := params(r, []string{"path"}, []string{"name"})
 	if err != nil {
 		return err
 	}
+	p, err := absolute(q.Get("path"))
+	if err != nil {
+		return err
+	}
+	names := q["name"]
 	if len(names) > maxNames {
 		return &api.Error{Code: api.CodeBadRequest, Message: "name: too many of them", Hint: "ask for the directory, or twice"}
 	}
@@ -30,7 +28,7 @@ func (s *server) tarOut(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer f.Close()
-	download(w, "application/x-tar", f)
+	download(w, r, "application/x-tar", f)
 	return nil
 }
 

@@ -125,7 +125,6 @@ type server struct {
 
 	failures throttle        // requests without a valid token, by address
 	once     once            // creates with a key
-	held     heldSet         // commands that somebody waits for
 	stopping context.Context // see Options
 
 	mu   sync.Mutex

@@ -25,9 +25,11 @@ type edge struct {
 	dial func(context.Context) (net.Conn, error)
 }
 
-func newEdge(t *testing.T) *edge {
+func newEdge(t *testing.T) *edge { return newEdgeWith(t, server.Options{}, sandbox.Options{}) }
+
+func newEdgeWith(t *testing.T, opt server.Options, eng sandbox.Options) *edge {
 	testkit.NoLeak(t)
-	e := sandbox.New([]backend.Backend{mem.New(mem.Options{Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})}, sandbox.Options{})
+	e := sandbox.New([]backend.Backend{mem.New(mem.Options{Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})}, eng)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -35,7 +37,7 @@ func newEdge(t *testing.T) *edge {
 			t.Error(err)
 		}
 	})
-	return &edge{t, testkit.Serve(t, server.New(e, server.Options{}))}
+	return &edge{t, testkit.Serve(t, server.New(e, opt))}
 }
 
 // do sends one raw request and returns status and body.

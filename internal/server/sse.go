@@ -40,6 +40,11 @@ var errStopping = &api.Error{Code: api.CodeShuttingDown, Message: "the daemon is
 // a while after the daemon was told to stop; end must be called.
 func (s *server) sse(w http.ResponseWriter, r *http.Request, while time.Duration) (*sse, context.Context) {
 	ctx, cancel := s.untilStop(r.Context(), while)
+	return s.sseOn(ctx, cancel, w), ctx
+}
+
+// sseOn does the same with a context of untilStop.
+func (s *server) sseOn(ctx context.Context, cancel context.CancelCauseFunc, w http.ResponseWriter) *sse {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
@@ -50,7 +55,7 @@ func (s *server) sse(w http.ResponseWriter, r *http.Request, while time.Duration
 		cancel(x.err)
 	}
 	go x.beat(s.opt.Heartbeat)
-	return x, ctx
+	return x
 }
 
 // untilStop returns a context that ends with ctx, or a while after the daemon

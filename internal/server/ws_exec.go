@@ -148,21 +148,7 @@ func (m *mux) run(ctx context.Context, req muxRequest) {
 	out := newSpill(func(stream string, p outPiece) error {
 		return m.ws.json(muxOutput{ID: req.ID, Stream: stream, Data: p.Chunk, Base64: p.Base64})
 	})
-	var in *inlet
-	streams := sandbox.Streams{Output: out.write}
-	feed, over := context.WithCancel(ctx)
-	if req.Input != "" {
-		in = newInlet()
-		streams.Input, streams.Took = in.c, in.took
-		text := []byte(req.Input)
-		req.Stdin, req.Input = true, ""
-		m.wg.Go(func() {
-			in.write(feed, text)
-			in.close(feed)
-		})
-	}
-	res, err := m.s.e.Exec(ctx, m.sandbox, req.ExecRequest, streams)
-	over()
+	res, err := m.s.e.Exec(ctx, m.sandbox, req.ExecRequest, sandbox.Streams{Output: out.write})
 	out.end()
 
 	m.mu.Lock()
@@ -187,7 +173,8 @@ func (m *mux) fail(id string, err error) error {
 type spill struct {
 	mu   sync.Mutex
 	t    texter
-	at   int64
+	at   int64 // of the next byte
+	gap  int64 // not told yet
 	over bool
 }
 
@@ -206,7 +193,15 @@ func (o *spill) write(s sandbox.Stream, p []byte) error {
 		c.Stream = "stderr"
 	}
 	o.at += int64(len(p))
+	c.Gap, o.gap = o.gap, 0
 	return o.t.chunk(c)
+}
+
+func (o *spill) lost(_ sandbox.Stream, n int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.at += n
+	o.gap += n
 }
 
 func (o *spill) end() {
