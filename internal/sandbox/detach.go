@@ -381,11 +381,16 @@ func (e *Engine) follow(ctx context.Context, b *box, j *job, offset int64, follo
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var pace pace
+	flood := b.spec.Limits.OutputBytes * api.FloodFactor
 	go e.chase(ctx, b, j, follow, &pace, cancel)
 	err = e.attach(ctx, b, id, offset, follow, func(c api.Chunk) error {
 		pace.mine.Store(true) // f's time is not the guest's
 		defer pace.mine.Store(false)
 		pace.pieces.Add(1)
+		if c.Offset >= flood { // what the guest took before it was ended
+			return nil
+		}
+		c.Data = c.Data[:min(int64(len(c.Data)), flood-c.Offset)]
 		return f(c)
 	})
 	if err == nil && follow {
