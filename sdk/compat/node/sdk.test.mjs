@@ -170,7 +170,7 @@ describe("exec", () => {
   });
 
   test("logs", async () => {
-    await box.exec("echo in-the-log");
+    await box.execStream("echo in-the-log");
     const lines = [];
     for await (const line of box.logs()) lines.push(line);
     assert.ok(lines.some((l) => l.includes("in-the-log")));
@@ -178,7 +178,7 @@ describe("exec", () => {
     const follower = (async () => {
       for await (const line of box.logs({ follow: true })) if (line.includes("followed-node")) { seen = true; return; }
     })();
-    await until(async () => { await box.exec("echo followed-node"); return seen; });
+    await until(async () => { await box.execStream("echo followed-node"); return seen; });
     await follower;
   });
 });

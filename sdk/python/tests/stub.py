@@ -28,6 +28,7 @@ class Exec:
         self.chunks: List[Tuple[str, bytes]] = []
         self.code, self.ending = 0, "exit"
         self.killed, self.signals, self.stdin = False, [], b""
+        self.running = False
         cmd = req.get("cmd") or " ".join(req["args"])
         word, _, rest = cmd.partition(" ")
         if word == "echo":
@@ -70,9 +71,10 @@ class Exec:
         return body
 
     def info(self) -> Dict[str, Any]:
-        return {"exec_id": self.id, "sandbox_id": self.sid, "args": self.req.get("args") or ["sh", "-c", self.req["cmd"]],
-                "state": "ended", "detached": True, "timeout_seconds": 30, "started_at": "2026-01-01T00:00:00Z",
-                "output_bytes": sum(len(d) for _, d in self.chunks), "result": self.result()}
+        ended = {} if self.running else {"result": self.result()}
+        return {**ended, "exec_id": self.id, "sandbox_id": self.sid, "args": self.req.get("args") or ["sh", "-c", self.req["cmd"]],
+                "state": "running" if self.running else "ended", "detached": True, "timeout_seconds": 30, "started_at": "2026-01-01T00:00:00Z",
+                "output_bytes": sum(len(d) for _, d in self.chunks)}
 
 
 class Stub(ThreadingHTTPServer):
@@ -94,7 +96,7 @@ class Stub(ThreadingHTTPServer):
     def fault(self, where: str, what: Any, times: int = 1) -> None:
         """`what` for the next requests whose "METHOD path" matches: "drop" (nothing
         is done), "lose" (done, not answered), ("cut", n) after n events, or
-        (status, headers, body)."""
+        ("stop", n) with an error after n events, or (status, headers, body)."""
         self.faults += [(where, what)] * times
 
     def close(self) -> None:
@@ -124,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
         self.query = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
         self.server.seen.append((self.command, self.path, dict(self.headers), body))
         self.cut: Optional[int] = None
-        self.lose = False
+        self.lose = self.stop = False
         for i, (where, what) in enumerate(self.server.faults):
             if re.fullmatch(where, f"{self.command} {path}"):
                 del self.server.faults[i]
@@ -132,8 +134,8 @@ class Handler(BaseHTTPRequestHandler):
                     return self._hang_up()
                 if what == "lose":
                     self.lose = True
-                elif what[0] == "cut":
-                    self.cut = what[1]
+                elif what[0] in ("cut", "stop"):
+                    self.cut, self.stop = what[1], what[0] == "stop"
                 else:
                     status, headers, answer = what
                     return self._send(status, json.dumps(answer).encode(), headers=headers)
@@ -182,11 +184,15 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for n, (name, data) in enumerate(events):
-            if self.cut == n:
+            if self.cut == n and not self.stop:
                 return self._hang_up()
+            if self.cut == n:
+                name, data = "error", {"error": "about to stop", "code": "daemon.stopping"}
             text = f": beat\nevent: {name}\n" + (f"data: {json.dumps(data)}\n" if data is not None else "") + "\n"
             self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text.encode()))
             self.wfile.flush()
+            if name == "error":
+                break
         self.wfile.write(b"0\r\n\r\n")
 
     def _route(self, path: str, body: bytes) -> None:

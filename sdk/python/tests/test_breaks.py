@@ -75,6 +75,18 @@ def test_a_stream_that_stays_broken(stub: Stub, box: Sandbox) -> None:
     assert lost.value.stdout == "0\n1\n"
 
 
+def test_a_daemon_that_stops(stub: Stub, box: Sandbox) -> None:
+    stub.fault(STREAM, ("stop", 2))
+    stub.fault(OUTPUT, (503, {"Retry-After": "0"}, {"error": "stopping", "code": "daemon.stopping"}))
+    assert b"".join(c.data for c in box.exec_stream("count 5")) == b"0\n1\n2\n3\n4\n"
+
+
+def test_output_of_one_that_runs(stub: Stub, box: Sandbox) -> None:
+    p = box.spawn("count 2")
+    stub.execs[p.exec_id].running = True
+    assert p.poll() is None and b"".join(c.data for c in p.output(follow=False)) == b"0\n1\n"
+
+
 def test_half_an_answer_is_no_success(stub: Stub, box: Sandbox) -> None:
     stub.fault(EXEC, (200, {}, {"stdout": "hi"}))
     with pytest.raises(berm.ServerError):
@@ -181,7 +193,7 @@ def test_hostile_stream() -> None:
         with pytest.raises(errors.ServerError):
             wire.Follower().event("chunk", bad)
     with pytest.raises(errors.ServerError):
-        wire.Follower().event("exit", "{}")
+        wire.Follower().event("exit", '{"result": {}}')
 
 
 def test_events_across_pieces() -> None:

@@ -215,6 +215,7 @@ class Follower:
     def __init__(self, offset: int = 0) -> None:
         self.next = offset
         self.result: Optional[Mapping[str, Any]] = None
+        self.over = False  # the stream has told all it will
         self._decoders: Dict[str, codecs.IncrementalDecoder] = {}
 
     def event(self, name: str, data: str) -> Optional[OutputChunk]:
@@ -222,11 +223,12 @@ class Follower:
             return self._chunk(event_object(data))
         if name == "exit":
             got = event_object(data)
-            end = got.get("result") if isinstance(got.get("result"), dict) else got
-            assert end is not None
-            if not isinstance(end.get("exit_code"), int):
-                raise errors.ServerError("the end of the stream has no exit code", code="client.stream")
-            self.result = {"exec_id": got.get("exec_id", ""), **end}
+            self.over = True
+            end = got.get("result")
+            if isinstance(end, dict):  # without it the command still runs, and was not followed
+                if not isinstance(end.get("exit_code"), int):
+                    raise errors.ServerError("the end of the stream has no exit code", code="client.stream")
+                self.result = {"exec_id": got.get("exec_id", ""), **end}
         elif name == "error":
             got = event_object(data)
             raise errors.for_answer(500 if not got.get("code") else _status(str(got["code"])), got)

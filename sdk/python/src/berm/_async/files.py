@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, AsyncIterator, List, Optional, Sequence, Tuple, Union
 
@@ -64,8 +65,10 @@ class AsyncFilesystem:
 
     async def list(self, path: str = "/workspace") -> List[FileInfo]:
         """What is in a folder."""
-        got = await self._client.json("GET", self._path("fs", "dir"), params={"path": path})
-        return [_entry(e, path) for e in (got or {}).get("entries") or []]
+        got = await self._client.json("GET", self._path("fs", "dir"), params={"path": path}) or {}
+        if got.get("more"):
+            warnings.warn(f"{path} holds more than the daemon lists", RuntimeWarning, stacklevel=2)
+        return [_entry(e, path) for e in got.get("entries") or []]
 
     async def listdir(self, path: str = "/workspace") -> List[FileInfo]:
         """The same as :meth:`list`."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -65,8 +66,10 @@ class Filesystem:
 
     def list(self, path: str = "/workspace") -> List[FileInfo]:
         """What is in a folder."""
-        got = self._client.json("GET", self._path("fs", "dir"), params={"path": path})
-        return [_entry(e, path) for e in (got or {}).get("entries") or []]
+        got = self._client.json("GET", self._path("fs", "dir"), params={"path": path}) or {}
+        if got.get("more"):
+            warnings.warn(f"{path} holds more than the daemon lists", RuntimeWarning, stacklevel=2)
+        return [_entry(e, path) for e in got.get("entries") or []]
 
     def listdir(self, path: str = "/workspace") -> List[FileInfo]:
         """The same as :meth:`list`."""

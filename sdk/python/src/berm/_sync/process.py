@@ -145,6 +145,7 @@ def follow_output(
     retry = wire.Retry(client.retry_seconds, safe=True)
     while True:
         broke: Exception
+        follower.over = False
         try:
             if known:
                 response = client.open("GET", process._path("output"), retry=retry,
@@ -157,14 +158,18 @@ def follow_output(
                 if chunk is not None:
                     retry = wire.Retry(client.retry_seconds, safe=True)  # it moves: the clock starts anew
                     yield chunk
-                if follower.result is not None or name == "end":
+                if follower.over:
                     break
-            if follower.result is not None or not follow:
+            if follower.result is not None or (follower.over and not follow):
                 for chunk in follower.rest():
                     yield chunk
                 return
             broke = httpx.RemoteProtocolError("the stream ended before the command did")
         except httpx.TransportError as err:
+            broke = err
+        except errors.CapacityError as err:
+            if err.code != "daemon.stopping":
+                raise
             broke = err
         except errors.ConnectionError as err:
             if not known and not retry.arrived:
