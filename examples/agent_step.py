@@ -42,4 +42,5 @@ def run_agent_step(code: str, run_id: str, session_id: str,
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_agent_step(sys.argv[1], "example", "example"), indent=2))
+    code = sys.argv[1] if len(sys.argv) > 1 else "print(6 * 7)"
+    print(json.dumps(run_agent_step(code, "example", "example"), indent=2))
