@@ -59,6 +59,9 @@ func encode(e api.Event) (encoded, error) {
 	if err != nil {
 		return encoded{}, refuse(api.CodeBadRequest, "event "+e.Type+": its data is not JSON: "+err.Error(), "")
 	}
+	if !json.Valid(rest) { // nested too deep to be read back
+		return encoded{}, refuse(api.CodeBadRequest, "event "+e.Type+": its data is nested too deep", "")
+	}
 	if d := bytes.TrimLeft(e.Data, " \t\r\n"); d[0] != '{' {
 		return encoded{}, refuse(api.CodeBadRequest, "event "+e.Type+": its data is not an object", "")
 	}

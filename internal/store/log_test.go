@@ -86,6 +86,16 @@ func TestEncoding(t *testing.T) {
 			t.Errorf("%.80v is taken", bad)
 		}
 	}
+	for depth := 9_990; depth < 10_010; depth++ { // what is taken can be read back
+		enc, err := encode(event("x.y", "s", `{"a":`+strings.Repeat("[", depth)+strings.Repeat("]", depth)+"}"))
+		if err != nil {
+			continue
+		}
+		line, _ := audit.Append(nil, audit.Hash{}, audit.KindEvent, enc.body(1, "t"))
+		if _, err := audit.Parse(line); err != nil {
+			t.Errorf("depth %d: %v", depth, err)
+		}
+	}
 	odd := event("x.y", "s", "{\"a\":\"\xff\"}")
 	odd.Session = "\xff\x00"
 	enc, err = encode(odd)
