@@ -45,6 +45,31 @@ func (f *Flaky) Start(ctx context.Context, s backend.Spec) (backend.Instance, er
 	return &flakyInstance{i, f}, nil
 }
 
+// Attach implements backend.Backend.
+func (f *Flaky) Attach(ctx context.Context, h backend.Handle) (backend.Instance, error) {
+	i, err := f.Backend.Attach(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	return &flakyInstance{i, f}, nil
+}
+
+// Held implements backend.Holder.
+func (f *Flaky) Held(ctx context.Context) ([]backend.Held, error) {
+	if h, ok := f.Backend.(backend.Holder); ok {
+		return h.Held(ctx)
+	}
+	return nil, nil
+}
+
+// Forget implements backend.Holder.
+func (f *Flaky) Forget(ctx context.Context, id string) error {
+	if h, ok := f.Backend.(backend.Holder); ok {
+		return h.Forget(ctx, id)
+	}
+	return nil
+}
+
 type flakyInstance struct {
 	backend.Instance
 	f *Flaky
@@ -69,6 +94,20 @@ func (i *flakyInstance) Usage() (backend.Usage, error) {
 		return m.Usage()
 	}
 	return backend.Usage{}, ErrFault
+}
+
+func (i *flakyInstance) Pause(ctx context.Context) error {
+	if p, ok := i.Instance.(backend.Pauser); ok {
+		return p.Pause(ctx)
+	}
+	return ErrFault
+}
+
+func (i *flakyInstance) Resume(ctx context.Context) error {
+	if p, ok := i.Instance.(backend.Pauser); ok {
+		return p.Resume(ctx)
+	}
+	return ErrFault
 }
 
 func (i *flakyInstance) SetDeadline(ctx context.Context, t time.Time) error {
