@@ -13,6 +13,7 @@ type call struct {
 	c       *Client
 	id      uint32
 	method  int
+	mute    bool
 	in      *Inbox
 	send    *Window
 	replied chan struct{} // closed when reply is there
@@ -33,8 +34,13 @@ type call struct {
 
 // open sends a request. The call stays open until its reply or cancel.
 func (c *Client) open(ctx context.Context, method int, body []byte) (*call, error) {
+	return c.openAs(ctx, method, false, body)
+}
+
+// openAs is open for a call that may be mute: no data comes, whatever its method.
+func (c *Client) openAs(ctx context.Context, method int, mute bool, body []byte) (*call, error) {
 	ca := &call{
-		c: c, method: method,
+		c: c, method: method, mute: mute,
 		in:      NewInbox(c.opt.Window),
 		send:    NewWindow(HostWindow),
 		replied: make(chan struct{}),
@@ -117,8 +123,8 @@ func (ca *call) data(r *hostReader, kind byte, n int) error {
 			return protocolError("data out of place")
 		}
 	case MethodStart:
-		if kind == KindGap {
-			return protocolError("gap out of place")
+		if kind == KindGap || ca.mute {
+			return protocolError("data out of place")
 		}
 	case MethodAttach:
 		if kind == KindGap && (n == 0 || n > 10) {

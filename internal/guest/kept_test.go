@@ -41,6 +41,13 @@ func TestLies(t *testing.T) {
 		}
 		return err
 	}
+	kept := func(ctx context.Context, c *guest.Client) error {
+		p, err := c.Start(ctx, guest.Start{ID: "x", Args: []string{"x"}, Keep: 10})
+		for err == nil {
+			_, _, err = p.Read(ctx)
+		}
+		return err
+	}
 	list := func(ctx context.Context, c *guest.Client) error { _, err := c.Processes(ctx); return err }
 	ports := func(ctx context.Context, c *guest.Client) error { _, err := c.Ports(ctx); return err }
 	stdin := func(ctx context.Context, c *guest.Client) error {
@@ -113,6 +120,7 @@ func TestLies(t *testing.T) {
 		{"end of output", attach, frame(guest.KindReply, reply(&ran))},
 		{"half-close of output", attach, frame(guest.KindEnd, nil)},
 		{"gap in a start", start, gap(1)},
+		{"output of a kept start", kept, frame(guest.KindDataErr, []byte("x"))},
 		{"refused start", start, frame(guest.KindReply, (&guest.Reply{Errno: 2}).Append(nil))},
 		{"output of a wait", wait, frame(guest.KindData, []byte("x"))},
 		{"exit of a wait", wait, frame(guest.KindReply, reply(&guest.Exit{Code: 300}))},

@@ -31,7 +31,7 @@ func (c *Client) Start(ctx context.Context, s Start) (*Process, error) {
 	if len(s.Args) == 0 || s.Args[0] == "" || s.ID == "" {
 		return nil, &Error{Op: "start", Errno: int(syscall.EINVAL), Text: "a process needs an id and a command"}
 	}
-	ca, err := c.open(ctx, MethodStart, s.Append(nil))
+	ca, err := c.openAs(ctx, MethodStart, s.Keep > 0, s.Append(nil))
 	if err != nil {
 		return nil, err
 	}

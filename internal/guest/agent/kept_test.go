@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -271,7 +272,7 @@ func TestFollowers(t *testing.T) {
 	}
 	// At most so many.
 	begin(t, c, guest.Start{ID: "quiet", Args: []string{"sleep", "60"}, Keep: 1 << 10})
-	for range 16 {
+	for range 32 {
 		if _, err := c.Attach(ctx, "quiet", 0, true); err != nil {
 			t.Fatal(err)
 		}
@@ -280,6 +281,67 @@ func TestFollowers(t *testing.T) {
 		t.Errorf("one follower too many: %v", err)
 	}
 	c.Kill(ctx, "quiet")
+}
+
+// TestFollowersAll: those who are there in time miss nothing, each at its own
+// pace, and hear the same end.
+func TestFollowersAll(t *testing.T) {
+	c := again(t)()
+	ctx := ctxFor(t, 30*time.Second)
+	begin(t, c, guest.Start{ID: "y", Args: []string{"cat"}, Stdin: true, Keep: 1 << 10})
+	type end struct {
+		n   int64
+		err error
+	}
+	ends := make(chan end)
+	for i := range 4 {
+		p, err := c.Attach(ctx, "y", 0, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			var n int64
+			for {
+				ch, err := p.Chunk(ctx)
+				if err == io.EOF && p.Info().OutputBytes == n {
+					err = nil
+				}
+				if err != nil || len(ch.Data) == 0 {
+					ends <- end{n, err}
+					return
+				}
+				if ch.Gap != 0 || ch.Offset != n {
+					ends <- end{n, errors.New("a gap")}
+					return
+				}
+				for k, x := range ch.Data {
+					if x != "0123456789abcde\n"[(ch.Offset+int64(k))%16] {
+						ends <- end{n, errors.New("other bytes")}
+						return
+					}
+				}
+				n = ch.Offset + int64(len(ch.Data))
+				for range i * 50 { // slower
+					runtime.Gosched()
+				}
+			}
+		}()
+	}
+	in, err := c.Stdin(ctx, "y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(in, strings.Repeat("0123456789abcde\n", 1<<18)); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if e := <-ends; e.err != nil || e.n != 4<<20 {
+			t.Errorf("%d bytes, %v", e.n, e.err)
+		}
+	}
 }
 
 // TestEndedBound: so many are kept, the newest.

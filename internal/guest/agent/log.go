@@ -11,7 +11,7 @@ import (
 // Bounds of a log and of those who read it.
 const (
 	maxKeep      = 64 << 20
-	maxFollowers = 16
+	maxFollowers = 32
 	blockSize    = 16 << 10
 	// followWindow is how far behind a follower may be before the process waits
 	// for it, if the log itself keeps less.
