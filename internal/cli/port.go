@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -79,7 +80,7 @@ func (a *asker) listPorts(ctx context.Context, id string, asJSON bool) error {
 	}
 	t := newTable(a.Stdout, "PORT", "PROXY")
 	for _, p := range list {
-		t.row(p.Port, p.ProxyURL)
+		t.row(p.Port, strings.TrimPrefix(p.ProxyURL, "http://berm")) // which is what it is called over its socket
 	}
 	t.end()
 	return nil

@@ -183,6 +183,11 @@ func (e *Engine) takeOver(ctx context.Context, b *box, p *past, x backend.Held) 
 		e.opt.Log.Error("sandbox cannot be reached; the next start tries again", "sandbox_id", b.id, "error", err)
 	default:
 		e.welcomeBack(ctx, b, p, inst)
+		if b.bound { // the connection that held it went with the engine before
+			if _, err := e.remove(b, system); err != nil {
+				e.opt.Log.Error("a sandbox that was held would not end", "sandbox_id", b.id, "error", err)
+			}
+		}
 	}
 }
 

@@ -50,6 +50,7 @@ type box struct {
 	ttl, idle  time.Duration // 0: none
 	persistent bool
 	key        string    // see api.CreateRequest
+	bound      bool      // a connection holds it: it ends with this engine at the latest
 	touched    time.Time // the last request
 	calls      int       // requests on their way that take long
 	execs      int

@@ -68,7 +68,7 @@ func (e *Engine) draft(ctx context.Context, caller Caller, w wanted, be backend.
 	b := newBox(api.NewID(api.KindSandbox), time.Now())
 	b.tenant, b.actor, b.session, b.key = caller.Tenant, caller.Actor, w.session, req.Key
 	b.handle = backend.Handle{Backend: info.Name, ID: b.id}
-	b.env, b.ttl, b.idle, b.persistent, b.most = req.Env, w.ttl, w.idle, w.persistent, w.execMost
+	b.env, b.ttl, b.idle, b.persistent, b.bound, b.most = req.Env, w.ttl, w.idle, w.persistent, req.Bound, w.execMost
 	b.spec = backend.Spec{ID: b.id, Image: w.image, Hostname: hostname, Limits: req.Limits}
 	switch {
 	case e.opt.Journal != nil:

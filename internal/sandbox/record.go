@@ -26,6 +26,7 @@ type record struct {
 	TTL        time.Duration     `json:"ttl"`
 	Idle       time.Duration     `json:"idle"`
 	Persistent bool              `json:"persistent,omitempty"`
+	Bound      bool              `json:"bound,omitempty"`
 	State      State             `json:"state"`
 	Public     api.Sandbox       `json:"public"`
 	EndedAt    time.Time         `json:"ended_at,omitzero"`
@@ -41,7 +42,7 @@ func (e *Engine) save(b *box) error {
 	b.mu.Lock()
 	r := record{
 		Version: recordVersion, Handle: b.handle, Actor: b.actor, Image: b.spec.Image, Created: b.created, Seq: b.seq,
-		Env: maps.Clone(b.env), ExecMost: b.most, TTL: b.ttl, Idle: b.idle, Persistent: b.persistent,
+		Env: maps.Clone(b.env), ExecMost: b.most, TTL: b.ttl, Idle: b.idle, Persistent: b.persistent, Bound: b.bound,
 		State: b.state, Public: b.public, EndedAt: b.endedAt, Report: b.report, Key: b.key,
 	}
 	raw, err := json.Marshal(r)
@@ -57,7 +58,7 @@ func (r record) restore(id string) *box {
 	b := newBox(id, r.Created)
 	b.tenant, b.actor, b.session, b.handle, b.seq = r.Public.Tenant, r.Actor, r.Public.Session, r.Handle, r.Seq
 	b.spec = backend.Spec{ID: id, Image: r.Image, Hostname: hostname, Limits: r.Public.Limits}
-	b.most, b.env, b.ttl, b.idle, b.persistent = r.ExecMost, r.Env, r.TTL, r.Idle, r.Persistent
+	b.most, b.env, b.ttl, b.idle, b.persistent, b.bound = r.ExecMost, r.Env, r.TTL, r.Idle, r.Persistent, r.Bound
 	b.public, b.endedAt, b.report, b.key = r.Public, r.EndedAt, r.Report, r.Key
 	if b.public.Tags == nil {
 		b.public.Tags = map[string]string{}
