@@ -162,7 +162,12 @@ func (s *server) deny(r *http.Request, c *call, why error) {
 	if actor == "" {
 		tenant, actor = api.DefaultTenant, "anonymous"
 	}
-	data, err := json.Marshal(map[string]string{"code": public(why).Code, "route": c.route.Name, "method": clip(r.Method), "from": remote(r)})
+	code, route := public(why).Code, c.route.Name
+	if route == "" {
+		route = "none"
+	}
+	// The target is what refusals are counted by: nothing of it is the client's.
+	data, err := json.Marshal(map[string]string{"target": code + " " + route + " " + actor, "code": code, "route": route, "from": remote(r)})
 	if err != nil {
 		panic(err) // strings
 	}

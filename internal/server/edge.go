@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +38,20 @@ func (s *server) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.rc.SetReadDeadline(time.Now().Add(s.opt.ReadTimeout))
 	}
 	began := time.Now()
-	defer func() { s.account(c, r, a, time.Since(began)) }()
+	defer func() {
+		v := recover()
+		if v != nil && v != http.ErrAbortHandler {
+			s.opt.Log.Error("a handler panicked", "request_id", c.id, "route", c.route.Name, "panic", v, "stack", string(debug.Stack()))
+			if !a.begun() {
+				s.refuse(a, r, c, &api.Error{Code: api.CodeHostFailure, Message: "Berm failed at this request", Hint: "the daemon's log has it under this request_id"})
+				v = nil
+			}
+		}
+		s.account(c, r, a, time.Since(began))
+		if v != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}()
 	if err := s.serve(a, r, c); err != nil {
 		s.refuse(a, r, c, err)
 	}

@@ -164,15 +164,6 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 	return s
 }
 
-// Harden sets the bounds of srv on what a client costs before its request is
-// understood.
-func Harden(srv *http.Server) *http.Server {
-	srv.ReadHeaderTimeout = 10 * time.Second
-	srv.IdleTimeout = 2 * time.Minute
-	srv.MaxHeaderBytes = 32 << 10
-	return srv
-}
-
 // find returns a sandbox of the caller's own tenant.
 func (s *server) find(ctx context.Context, id string) (api.Sandbox, error) {
 	return s.e.Get(ctx, id)

@@ -36,7 +36,7 @@ type world struct {
 	url   string
 	http  *http.Client
 
-	be     backend.Backend
+	be     *mem.Backend
 	opt    server.Options
 	tokens map[string]string // what the names of tokens stand for; nil: themselves
 }
@@ -61,9 +61,10 @@ func newWorldWith(t *testing.T, engine sandbox.Options, adjust ...func(*server.O
 	return w.serve(engine)
 }
 
-// another is a second daemon on what the first has left.
+// another is a second daemon on what the first leaves as if it had been killed.
 func (w *world) another(t *testing.T, engine sandbox.Options) *world {
 	next := *w
+	next.be = w.be.Restart()
 	return next.serve(engine)
 }
 
