@@ -314,8 +314,12 @@ func (e *Engine) WriteStdin(ctx context.Context, id, exec string, r io.Reader, e
 	defer cancel()
 	go func() {
 		select {
-		case <-j.done:
-			cancel()
+		case <-j.done: // what was taken by then may still be said
+			select {
+			case <-time.After(e.opt.Grace):
+				cancel()
+			case <-ctx.Done():
+			}
 		case <-ctx.Done():
 		}
 	}()
@@ -328,6 +332,9 @@ func (e *Engine) WriteStdin(ctx context.Context, id, exec string, r io.Reader, e
 		err = in.Close()
 	} else if err == nil {
 		err = in.Leave()
+	}
+	if err == nil { // it may have ended since, because of that
+		return n, nil
 	}
 	select {
 	case <-j.done:
