@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/base64"
 	"encoding/json"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -190,4 +191,20 @@ func TestLastTail(t *testing.T) {
 	if got := string((&last{}).tail(3)); got != "" {
 		t.Errorf("%q", got)
 	}
+}
+
+func FuzzExecRequest(f *testing.F) {
+	f.Add(`{"cmd":"true","timeout_seconds":1.5}`)
+	f.Add(`{"args":["a","b"],"env":{"A":"b"},"input":"x","exec_id":"x0"}`)
+	f.Add(`{"cmd":"x"} {}`)
+	f.Fuzz(func(t *testing.T, in string) {
+		w := httptest.NewRecorder()
+		req, err := execRequest(w, httptest.NewRequest("POST", "/", strings.NewReader(in)))
+		if err == nil && ((req.Cmd == "") == (len(req.Args) == 0) || req.Stdin && req.Input != "") {
+			t.Fatalf("accepted %q as %+v", in, req)
+		}
+		if err != nil && api.Status(public(err).Code) >= 500 {
+			t.Fatalf("%q: %v", in, err)
+		}
+	})
 }
