@@ -36,7 +36,10 @@ func (k *Keeper) list(after string) (out []Held, more bool) {
 func (s *sandbox) held() (h Held, up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Held{ID: s.id, PID: s.pid, Started: s.started, DeadlineMS: s.deadline, Paused: s.paused, Runtime: s.ask.Runtime}, s.up
+	if !s.up {
+		return Held{ID: s.id}, false
+	}
+	return Held{ID: s.id, PID: s.pid, Started: s.started, DeadlineMS: s.deadline, Paused: s.paused, Runtime: s.ask.Runtime}, true
 }
 
 // ended names what ended and was not noted yet, in order, behind a name.

@@ -31,7 +31,8 @@ type Config struct {
 	DaemonUID int           // may connect too, beside root and the keeper's own uid; 0: nobody else
 	Linger    time.Duration // how long ModeLinger waits with nothing to do; 0: 10 s
 
-	ask time.Duration // how long a sandbox may take to answer; 0: askTime
+	ask    time.Duration // how long a sandbox may take to answer; 0: askTime
+	perSec int           // requests that a daemon may make in a second; 0: maxPerSecond
 }
 
 // A Ceiling bounds the sandboxes of one keeper.
@@ -65,6 +66,9 @@ type Keeper struct {
 func newKeeper(cfg Config, mode Mode) (*Keeper, error) {
 	if cfg.ask <= 0 {
 		cfg.ask = askTime
+	}
+	if cfg.perSec <= 0 {
+		cfg.perSec = maxPerSecond
 	}
 	k := &Keeper{cfg: cfg, mode: mode, running: map[string]*sandbox{}, stir: make(chan struct{}, 1)}
 	if err := jail.Room(); err != nil {

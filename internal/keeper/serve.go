@@ -131,7 +131,7 @@ func (k *Keeper) welcome(c *net.UnixConn) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln := &link{conn: c, patience: readTime, perSec: maxPerSecond}
+	ln := &link{conn: c, patience: readTime, perSec: k.cfg.perSec}
 	if q.Op != "hello" {
 		err = &Refusal{Code: "host.failure", Message: "keeper: the first request must be hello", Hint: "berm doctor"}
 		ln.post(reply{Seq: q.Seq, Err: refusal(err)})
