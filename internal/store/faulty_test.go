@@ -27,6 +27,7 @@ type memDisk struct {
 	room   int64 // -1: endless
 	used   int64
 	rnd    *rand.Rand
+	gate   chan struct{} // fsyncs wait until it is closed, as on a slow disk
 }
 
 type memFile struct {
@@ -241,6 +242,11 @@ func (h *memHandle) Sync() error {
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
 	h.d.syncs++
+	if gate := h.d.gate; gate != nil {
+		h.d.mu.Unlock()
+		<-gate
+		h.d.mu.Lock()
+	}
 	if err := h.d.step(); err != nil {
 		if !errors.Is(err, errKilled) {
 			h.f.late = nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ type log struct {
 	o    Options
 	say  *slog.Logger
 	g    segments
+	asks chan struct{} // held by who reads all of the log for a report
 	wake chan struct{}
 	quit chan struct{}
 	over chan struct{}
@@ -52,9 +54,9 @@ type log struct {
 }
 
 func openLog(d disk, dir string, o Options) (*log, error) {
-	l := &log{o: o, say: o.Log, wake: make(chan struct{}, 1), quit: make(chan struct{}), over: make(chan struct{}),
+	l := &log{o: o, say: o.Log, asks: make(chan struct{}, 1), wake: make(chan struct{}, 1), quit: make(chan struct{}), over: make(chan struct{}),
 		grown: make(chan struct{}), budget: budget{max: o.Budget}}
-	l.g = segments{d: d, dir: dir, now: time.Now}
+	l.g = segments{d: d, dir: dir, now: time.Now, seed: maphash.MakeSeed()}
 	if err := l.g.load(); err != nil {
 		return nil, fmt.Errorf("audit log in %s: %w", dir, err)
 	}

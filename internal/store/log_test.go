@@ -123,7 +123,10 @@ func TestGroupCommit(t *testing.T) {
 		return d.syncs
 	}
 	before := synced()
-	l.g.mu.Lock() // holds up the first, as a slow disk would
+	gate := make(chan struct{})
+	d.mu.Lock()
+	d.gate = gate
+	d.mu.Unlock()
 	one(0)
 	eventually(t, func() bool { return synced() > before })
 	for i := 1; i < 100; i++ {
@@ -134,7 +137,10 @@ func TestGroupCommit(t *testing.T) {
 		defer l.mu.Unlock()
 		return len(l.queue) == 99
 	})
-	l.g.mu.Unlock()
+	d.mu.Lock()
+	d.gate = nil
+	d.mu.Unlock()
+	close(gate)
 	wg.Wait()
 	if syncs := synced() - before; syncs != 2 {
 		t.Errorf("%d fsyncs for 100 appends at once", syncs)
@@ -315,6 +321,58 @@ func TestRotation(t *testing.T) {
 	l = testLog(t, d, o)
 	mustAppend(t, l, event("a.b", "", ""))
 	mustVerify(t, l, &head)
+}
+
+// TestSieve: a question about one sandbox reads the segments that have it, those
+// of an earlier process after the first time too.
+func TestSieve(t *testing.T) {
+	d := newMemDisk(1)
+	o := Options{SegmentBytes: 4 << 10, MaxBytes: 512 << 10}
+	l := testLog(t, d, o)
+	for i := range 300 {
+		e := event("a.b", fmt.Sprintf("s%d", i/30), "")
+		e.RunID, e.Session = "", ""
+		e.Tags = map[string]string{"run_id": fmt.Sprintf("r%d", i/30), "session": "all"}
+		mustAppend(t, l, e)
+	}
+	ask := func(l *log) (read int) {
+		t.Helper()
+		l.mu.Lock()
+		l.recent = ring{}
+		l.mu.Unlock()
+		for _, q := range []Query{{SandboxID: "s4"}, {RunID: "r4"}, {RunID: "r4", SandboxID: "s4"}} {
+			if got := all(t, l, q); len(got) != 30 {
+				t.Errorf("%+v: %d of 30", q, len(got))
+			}
+		}
+		if got := all(t, l, Query{Session: "all"}); len(got) != 300 {
+			t.Errorf("%d of 300", len(got))
+		}
+		if got := all(t, l, Query{SandboxID: "none"}); len(got) != 0 {
+			t.Errorf("%d of none", len(got))
+		}
+		if r, err := l.report(context.Background(), "default", "r4"); err != nil || r.Events != 30 {
+			t.Errorf("%d, %v", r.Events, err)
+		}
+		l.g.mu.RLock()
+		defer l.g.mu.RUnlock()
+		for i := range l.g.list {
+			if !l.g.without(&l.g.list[i], []string{"s4"}) {
+				read++
+			}
+		}
+		return read
+	}
+	segments := d.has(".log")
+	if n := ask(l); n > segments/4 {
+		t.Errorf("%d of %d segments are read for one sandbox", n, segments)
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := ask(testLog(t, d, o)); n > segments/4+2 {
+		t.Errorf("%d of %d segments are read for one sandbox, after a start", n, segments)
+	}
 }
 
 // sweepNow has the writer sweep.

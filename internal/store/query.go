@@ -133,7 +133,13 @@ func (l *log) events(q Query) ([]api.Event, uint64, error) {
 		return out, next, nil
 	}
 	l.mu.Unlock()
-	err := l.scan(q.After, maxScan, func(seq uint64, body []byte) (bool, error) {
+	var asked []string
+	for _, name := range []string{q.SandboxID, q.RunID, q.Session} {
+		if name != "" {
+			asked = append(asked, name)
+		}
+	}
+	err := l.scan(q.After, maxScan, asked, func(last uint64) { next = last }, func(seq uint64, body []byte) (bool, error) {
 		if !f.may(body) {
 			next = seq
 			return true, nil
@@ -148,15 +154,25 @@ func (l *log) events(q Query) ([]api.Event, uint64, error) {
 }
 
 // scan calls f for the events behind a seq that are on disk, until it says no,
-// or most bytes were looked at.
-func (l *log) scan(after uint64, most int64, f func(seq uint64, body []byte) (bool, error)) error {
+// or most bytes were looked at. Segments that surely have no event with all the
+// names that are asked for are passed over.
+func (l *log) scan(after uint64, most int64, asked []string, passed func(last uint64), f func(seq uint64, body []byte) (bool, error)) error {
 	l.g.mu.RLock()
 	list, off := slices.Clone(l.g.list), l.g.off
+	pass := make([]bool, len(list))
+	for i := range list {
+		pass[i] = l.g.without(&list[i], asked)
+	}
 	l.g.mu.RUnlock()
-	for _, s := range list {
+	for i, s := range list {
 		if s.last <= after || s.last < s.first {
 			continue
 		}
+		if pass[i] {
+			passed(s.last)
+			continue
+		}
+		making := l.g.newMaker(&s, asked, after)
 		size := s.size
 		if !s.sealed {
 			size = off
@@ -181,6 +197,7 @@ func (l *log) scan(after uint64, most int64, f func(seq uint64, body []byte) (bo
 			if !ok || seq <= after {
 				continue
 			}
+			making.take(body)
 			more, err = f(seq, body)
 			most -= int64(len(line))
 			more = more && most > 0
@@ -192,6 +209,7 @@ func (l *log) scan(after uint64, most int64, f func(seq uint64, body []byte) (bo
 		if !more {
 			return nil
 		}
+		making.done()
 	}
 	return nil
 }

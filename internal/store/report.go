@@ -25,7 +25,13 @@ func (l *log) report(ctx context.Context, tenant, subject string) (api.Report, e
 	}
 	f := newFilter(Query{Tenant: tenant})
 	f.needles = append(f.needles, needle)
-	err = l.scan(0, 1<<62, func(seq uint64, body []byte) (bool, error) {
+	select { // one at a time: whoever may ask must not keep the disk busy for all
+	case l.asks <- struct{}{}:
+		defer func() { <-l.asks }()
+	case <-ctx.Done():
+		return api.Report{}, ctx.Err()
+	}
+	err = l.scan(0, 1<<62, []string{subject}, func(uint64) {}, func(seq uint64, body []byte) (bool, error) {
 		if seq%1024 == 0 && ctx.Err() != nil {
 			return false, ctx.Err()
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"path/filepath"
 	"sync"
 	"time"
@@ -22,11 +23,12 @@ const (
 // segments are the files of the log. One goroutine writes; mu guards what
 // readers look at.
 type segments struct {
-	d   disk
-	dir string
-	now func() time.Time
-	key ed25519.PrivateKey
-	pub string
+	d    disk
+	dir  string
+	now  func() time.Time
+	seed maphash.Seed
+	key  ed25519.PrivateKey
+	pub  string
 
 	mu     sync.RWMutex
 	list   []segment // in order, the last may be open
@@ -49,6 +51,7 @@ type segment struct {
 	ended  time.Time
 	size   int64 // of a sealed one
 	sealed bool
+	names  *sieve // nil: not made yet
 }
 
 // repair is a torn tail that was cut off.
@@ -137,7 +140,7 @@ func (g *segments) begin() error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.list = append(g.list, segment{n: n, first: c.FirstSeq, last: c.FirstSeq - 1, link: g.chain.Last, began: now})
+	g.list = append(g.list, segment{n: n, first: c.FirstSeq, last: c.FirstSeq - 1, link: g.chain.Last, began: now, names: new(sieve)})
 	g.start, g.chain, g.tail, g.off = g.chain, c, f, int64(len(line))
 	return nil
 }

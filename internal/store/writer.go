@@ -110,6 +110,7 @@ func (l *log) commit(batch []*item) error {
 		lines = chain.Add(lines, all[i].body(chain.NextSeq, now))
 		events[i] = all[i].event
 	}
+	l.g.mark(all)
 	if err := l.g.write(lines, chain); err != nil {
 		return err
 	}
