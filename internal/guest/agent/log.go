@@ -20,7 +20,7 @@ const (
 	// in its pipes, so that an exit waits for nobody.
 	afterEnd = 1 << 20
 	// stall is how long a follower may stand still before nobody waits for it.
-	stall = 10 * time.Second
+	stall = 30 * time.Second
 )
 
 // A block is a stretch of output. Runs say which stream it belongs to: length
