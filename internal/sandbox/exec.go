@@ -234,6 +234,11 @@ wait:
 	if x.kept > 0 && err == nil && x.b.now() == Running {
 		x.sent[Stdout] = x.e.written(x.b, x.id, x.e.opt.Grace)
 	}
+	if deadline == nil && timeout > 0 { // it was over before its clock was seen to start
+		t := time.NewTimer(timeout)
+		defer t.Stop()
+		deadline = t.C
+	}
 	x.drain(ctx, sendDone, deadline, stop == "" && err == nil, stop == api.EndKilled)
 	return x.finish(err, stop)
 }
