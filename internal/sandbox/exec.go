@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -207,6 +208,9 @@ wait:
 			break wait
 		case <-tick.C:
 			x.sample()
+			if x.b.spec.Limits.Pids > 0 && slices.Contains(x.p.Seen().Caps, guest.CapProcesses) {
+				x.caps.add(api.CapProcesses) // the one cap that only the guest can see; see credit
+			}
 			x.tell()
 			if x.loose && ready == nil { // not sooner: most commands are over by now
 				x.loose = false

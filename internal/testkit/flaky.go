@@ -20,6 +20,7 @@ type Flaky struct {
 	CheckErr error
 	StartErr error
 	AgentErr error
+	PauseErr error
 	Conn     func(net.Conn) net.Conn       // wraps the agent stream
 	Usage    func() (backend.Usage, error) // replaces the meter
 	Deadline func(time.Time) error         // sees each move of a deadline before the backend does
@@ -118,6 +119,25 @@ func (i *flakyInstance) SetDeadline(ctx context.Context, t time.Time) error {
 	}
 	if d, ok := i.Instance.(backend.Deadliner); ok {
 		return d.SetDeadline(ctx, t)
+	}
+	return ErrFault
+}
+
+// Pause implements backend.Pauser.
+func (i *flakyInstance) Pause(ctx context.Context) error {
+	if i.f.PauseErr != nil {
+		return i.f.PauseErr
+	}
+	if p, ok := i.Instance.(backend.Pauser); ok {
+		return p.Pause(ctx)
+	}
+	return ErrFault
+}
+
+// Resume implements backend.Pauser.
+func (i *flakyInstance) Resume(ctx context.Context) error {
+	if p, ok := i.Instance.(backend.Pauser); ok {
+		return p.Resume(ctx)
 	}
 	return ErrFault
 }
