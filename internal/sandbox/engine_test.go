@@ -23,6 +23,8 @@ type rig struct {
 	*sandbox.Engine
 	mem   *mem.Backend
 	flaky *testkit.Flaky
+	t     *testing.T
+	pen   *pen // nil without a journal
 }
 
 func newRig(t *testing.T, opt sandbox.Options) *rig {
@@ -34,10 +36,13 @@ func newRig(t *testing.T, opt sandbox.Options) *rig {
 func newRigBeside(t *testing.T, opt sandbox.Options) *rig {
 	b := mem.New(mem.Options{Name: "gvisor", Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})
 	f := &testkit.Flaky{Backend: b}
-	r := &rig{sandbox.New([]backend.Backend{f}, opt), b, f}
+	r := &rig{Engine: sandbox.New([]backend.Backend{f}, opt), mem: b, flaky: f, t: t}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
+		if r.pen != nil && r.pen.dead.Load() {
+			return // what it had is another's
+		}
 		if err := r.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,6 +103,37 @@ func (p *paper) Replay(_ context.Context, after uint64, f func(api.Event) error)
 	return nil
 }
 
+// A pen is one engine's hold on a paper: after its death it writes nothing.
+type pen struct {
+	*paper
+	dead atomic.Bool
+}
+
+var errDead = errors.New("this process is dead")
+
+func (p *pen) Append(ctx context.Context, events ...api.Event) error {
+	if p.dead.Load() {
+		return errDead
+	}
+	return p.paper.Append(ctx, events...)
+}
+
+func (p *pen) Note(ev api.Event) error { return p.Append(context.Background(), ev) }
+
+func (p *pen) Save(id string, record json.RawMessage) error {
+	if p.dead.Load() {
+		return errDead
+	}
+	return p.paper.Save(id, record)
+}
+
+func (p *pen) Drop(id string) error {
+	if p.dead.Load() {
+		return errDead
+	}
+	return p.paper.Drop(id)
+}
+
 // types are the events of a sandbox so far, by type.
 func (p *paper) types(id string) []string {
 	p.mu.Lock()
@@ -134,27 +166,36 @@ func (p *paper) last(t *testing.T, typ string, to any) api.Event {
 
 // newDurable is a rig with a journal.
 func newDurable(t *testing.T, opt sandbox.Options) (*rig, *paper) {
+	testkit.NoLeak(t)
+	return newMortal(t, opt)
+}
+
+// newMortal is newDurable for tests in which the process dies: what waits in it
+// waits for ever.
+func newMortal(t *testing.T, opt sandbox.Options) (*rig, *paper) {
 	p := newPaper()
-	opt.Journal = p
-	return newRig(t, opt), p
+	w := &pen{paper: p}
+	opt.Journal = w
+	r := newRigBeside(t, opt)
+	r.pen = w
+	return r, p
 }
 
 // successor is the engine after r's process died.
 func (r *rig) successor(t *testing.T, opt sandbox.Options, p *paper) *rig {
 	t.Helper()
-	p.breaks(func(string) error { return errors.New("dead") }) // what the old one still tries
+	p.breaks(nil)
+	r.pen.dead.Store(true)
 	next := r.mem.Restart()
-
 	f := &testkit.Flaky{Backend: next}
-	opt.Journal = p
-	n := &rig{sandbox.New([]backend.Backend{f}, opt), next, f}
+	w := &pen{paper: p}
+	opt.Journal = w
+	n := &rig{Engine: sandbox.New([]backend.Backend{f}, opt), mem: next, flaky: f, t: t, pen: w}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		n.Close(ctx)
 	})
-
-	p.breaks(nil)
 	return n
 }
 

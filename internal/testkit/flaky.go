@@ -98,6 +98,9 @@ func (i *flakyInstance) Usage() (backend.Usage, error) {
 }
 
 func (i *flakyInstance) Pause(ctx context.Context) error {
+	if i.f.PauseErr != nil {
+		return i.f.PauseErr
+	}
 	if p, ok := i.Instance.(backend.Pauser); ok {
 		return p.Pause(ctx)
 	}
@@ -119,25 +122,6 @@ func (i *flakyInstance) SetDeadline(ctx context.Context, t time.Time) error {
 	}
 	if d, ok := i.Instance.(backend.Deadliner); ok {
 		return d.SetDeadline(ctx, t)
-	}
-	return ErrFault
-}
-
-// Pause implements backend.Pauser.
-func (i *flakyInstance) Pause(ctx context.Context) error {
-	if i.f.PauseErr != nil {
-		return i.f.PauseErr
-	}
-	if p, ok := i.Instance.(backend.Pauser); ok {
-		return p.Pause(ctx)
-	}
-	return ErrFault
-}
-
-// Resume implements backend.Pauser.
-func (i *flakyInstance) Resume(ctx context.Context) error {
-	if p, ok := i.Instance.(backend.Pauser); ok {
-		return p.Resume(ctx)
 	}
 	return ErrFault
 }
