@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/alert"
 )
 
 // Config is the config file of `berm serve`: flat, one key a line; unknown keys
@@ -32,22 +33,7 @@ type Config struct {
 	LogFormat             string   `yaml:"log_format"`      // text or json
 	LogLevel              string   `yaml:"log_level"`       // debug, info, warn or error
 
-	Alerts []Alert `yaml:"alerts"`
-}
-
-// Alert is one rule of the config file: events that match are told to a webhook
-// or to a command.
-type Alert struct {
-	Name    string   `yaml:"name"`
-	Types   []string `yaml:"types"` // event types; "exec.*" is all of a noun
-	Tenant  string   `yaml:"tenant"`
-	Sandbox string   `yaml:"sandbox"`
-	Count   int      `yaml:"count"`  // tell from this many on ...
-	Window  duration `yaml:"window"` // ... within this time
-
-	Webhook string   `yaml:"webhook"` // URL
-	Secret  string   `yaml:"secret"`  // signs the webhook's body
-	Command []string `yaml:"command"`
+	Alerts []alert.Rule `yaml:"alerts"` // events that match are told to a webhook or a command
 }
 
 type size int64
@@ -112,14 +98,6 @@ func (c *Config) check() error {
 	}
 	if c.QuotaSandboxes < 0 || c.QuotaCreatesPerMinute < 0 {
 		return errors.New("a quota cannot be negative")
-	}
-	for i, a := range c.Alerts {
-		if (a.Webhook == "") == (len(a.Command) == 0) {
-			return fmt.Errorf("alerts: rule %d needs either a webhook or a command", i+1)
-		}
-		if len(a.Types) == 0 {
-			return fmt.Errorf("alerts: rule %d names no event types", i+1)
-		}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/alert"
 	"github.com/bermhq/berm/internal/auth"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/gvisor"
@@ -153,12 +154,15 @@ func newLog(w io.Writer, c Config) *slog.Logger {
 
 // A daemon is the second half of Serve.
 type daemon struct {
-	g      *ground
-	log    *slog.Logger
-	store  *store.Store
-	auth   *auth.Tokens
-	engine *sandbox.Engine
-	h      http.Handler
+	g       *ground
+	log     *slog.Logger
+	store   *store.Store
+	auth    *auth.Tokens
+	engine  *sandbox.Engine
+	h       http.Handler
+	alerts  *alert.Alerts
+	telling sync.WaitGroup
+	quiet   context.CancelFunc // ends the alerts
 
 	servers []*http.Server
 	open    sync.WaitGroup // requests, upgraded ones too
@@ -183,6 +187,9 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 		return nil, err
 	}
 	if err := d.adminToken(ctx); err != nil {
+		return nil, err
+	}
+	if d.alerts, err = alert.New(cfg.Alerts, d.store, d.store.Bucket("alerts"), log); err != nil {
 		return nil, err
 	}
 	budget := int64(cfg.MemoryBudget)
@@ -237,6 +244,8 @@ func (d *daemon) begin(ctx context.Context) error {
 	if err := d.engine.Adopt(ctx); err != nil {
 		return fmt.Errorf("take over the sandboxes: %w", err)
 	}
+	ctx, d.quiet = context.WithCancel(context.WithoutCancel(ctx))
+	d.telling.Go(func() { d.alerts.Run(ctx) })
 	return nil
 }
 
@@ -306,6 +315,10 @@ func (d *daemon) end(orderly bool) {
 }
 
 func (d *daemon) close() {
+	if d.quiet != nil {
+		d.quiet()
+		d.telling.Wait()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	d.store.Append(ctx, api.Event{Type: api.EventDaemonStopped, Tenant: api.DefaultTenant, Actor: "system"})
