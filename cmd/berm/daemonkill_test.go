@@ -182,7 +182,7 @@ func (l *ledger) watch(s *served, down *sync.RWMutex, stop <-chan struct{}) {
 		down.RLock()
 		down.RUnlock()
 		var list api.EventList
-		code, b, err := s.do("GET", fmt.Sprintf("/v1/events?after=%d&wait=0.2", after), nil)
+		code, b, err := s.do("GET", fmt.Sprintf("/v1/events?after=%d&wait=1", after), nil)
 		if err != nil || code != 200 || json.Unmarshal(b, &list) != nil {
 			time.Sleep(20 * time.Millisecond)
 			continue
@@ -333,13 +333,10 @@ func (c *counter) once(stop <-chan struct{}) {
 			event = e
 		}
 		data, ok := strings.CutPrefix(line, "data: ")
-		if !ok || event != "stdout" {
+		if !ok || event != "chunk" {
 			continue
 		}
-		var chunk struct {
-			Chunk  string `json:"chunk"`
-			Offset int64  `json:"offset"`
-		}
+		var chunk api.Chunk
 		if err := json.Unmarshal([]byte(data), &chunk); err != nil {
 			c.err = err
 			return
@@ -348,8 +345,8 @@ func (c *counter) once(stop <-chan struct{}) {
 			c.err = fmt.Errorf("a piece begins at %d, the last one ended at %d", chunk.Offset, c.offset)
 			return
 		}
-		c.offset += int64(len(chunk.Chunk))
-		c.part = append(c.part, chunk.Chunk...)
+		c.offset += int64(len(chunk.Data))
+		c.part = append(c.part, chunk.Data...)
 		for {
 			line, rest, ok := bytes.Cut(c.part, []byte("\n"))
 			if !ok {
