@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -17,7 +18,6 @@ import (
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/server"
 	"github.com/bermhq/berm/internal/store"
-	"github.com/bermhq/berm/internal/testkit"
 )
 
 // keeps is a journal that keeps events only.
@@ -45,11 +45,20 @@ func (w *world) daemon() *world {
 		t.Fatal(err)
 	}
 	e := sandbox.New([]backend.Backend{w.mem}, sandbox.Options{Journal: keeps{st}})
-	dial := testkit.Serve(t, server.New(e, server.Options{
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a pipe could not be closed by half
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: server.New(e, server.Options{
 		Auth: tokens, Store: st, Heartbeat: 50 * time.Millisecond,
 		Templates: func() []api.Template { return []api.Template{{Name: "host"}, {Name: "base", Resolved: "host"}} },
-	}))
+	})}
+	go srv.Serve(l)
+	dial := func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+	}
 	t.Cleanup(func() {
+		srv.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {

@@ -270,9 +270,18 @@ func (o *outputs) answer(res api.ExecResult) api.ExecAnswer {
 }
 
 const shellAbout = `
-Opens bash, or sh where there is none, on your terminal. It may live as long as a
-command of the sandbox may: make the sandbox with --timeout 8h, or unlimited.
+Opens bash, or sh where there is none, on your terminal. It may live as long as the
+sandbox, or, where that was made with --timeout, as long as a command of it may.
 `
+
+// longest is the longest that a command of a sandbox may take, as far as that
+// can be known.
+func longest(sb api.Sandbox) float64 {
+	if sb.Limits.TimeoutSeconds < 0 || sb.TTLSeconds <= 0 {
+		return api.Unlimited
+	}
+	return sb.TTLSeconds
+}
 
 func shellVerb() verb {
 	x := &execution{}
@@ -300,16 +309,22 @@ func shellVerb() verb {
 			if err != nil {
 				return err
 			}
-			if x.req.TimeoutSeconds == 0 {
-				sb, err := a.Get(ctx, id)
-				if err != nil {
-					return err
-				}
-				if l := sb.Limits.TimeoutSeconds; l > 0 && l < 3600 {
-					a.note("a command of this sandbox may take %s, the shell too (berm create --timeout 8h)", timeText(l))
-				}
+			if x.req.TimeoutSeconds != 0 {
+				return x.run(ctx, a, id)
 			}
-			return x.run(ctx, a, id)
+			sb, err := a.Get(ctx, id)
+			if err != nil {
+				return err
+			}
+			x.req.TimeoutSeconds = longest(sb)
+			err = x.run(ctx, a, id)
+			var ae *api.Error
+			if l := sb.Limits.TimeoutSeconds; errors.As(err, &ae) && ae.Code == api.CodeBadRequest && strings.Contains(ae.Message, "timeout") {
+				a.note("a command of this sandbox may take %s, the shell too (berm create --timeout 8h)", timeText(l))
+				x.req.TimeoutSeconds = 0
+				return x.run(ctx, a, id)
+			}
+			return err
 		}),
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -43,8 +44,9 @@ func (s *server) dialPort(w http.ResponseWriter, r *http.Request) error {
 	stop := func() { nc.Close(); guest.Close() }
 	wg.Go(func() { pipe(guest, rw.Reader, s.opt.WriteTimeout, stop) })
 	wg.Go(func() { pipe(nc, guest, s.opt.WriteTimeout, stop) })
-	// What ends the request from outside, as the end of the server, ends both.
-	ctx, cancel := s.untilStop(r.Context(), 0)
+	// The end of the server ends both. The request's own context ends as soon as
+	// the client closes its half.
+	ctx, cancel := s.untilStop(context.WithoutCancel(r.Context()), 0)
 	defer cancel(nil)
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
