@@ -2,7 +2,7 @@
 # Sends what the OpenAPI document allows, and what it forbids, to a daemon on
 # loopback (BERM_URL, BERM_TOKEN) for a bounded time. A finding is an answer of
 # 500 or above that is not a typed 501 or 507, or a daemon that went away.
-#   FUZZ_SECONDS=120  FUZZ_SEED=1  FUZZ_EXAMPLES=20
+#   FUZZ_SECONDS=120  FUZZ_SEED=1  FUZZ_EXAMPLES=8
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${BERM_COMPAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/berm-compat}
