@@ -12,33 +12,40 @@ import (
 // refused. What was decided before (a sandbox ends, a command ends) is still
 // recorded as long as the reserve lasts.
 
-// fail refuses the callers of a batch that could not be written. Notes stay in
-// the queue, in their place.
+// follows says whether events of a type record what nobody can undo, or only
+// take something away: they are still taken while the reserve lasts.
+func follows(kind string) bool {
+	switch kind {
+	case api.EventSandboxEnded, api.EventExecEnded, api.EventFileRead, api.EventFileWritten, api.EventCapHit,
+		api.EventTokenRevoked, api.EventDaemonStopped:
+		return true
+	}
+	return false
+}
+
+// fail deals with a batch that could not be written.
 func (l *log) fail(batch []*item, err error) {
 	l.trouble(err)
-	l.mu.Lock()
-	var again []*item
-	size := 0
-	for _, it := range batch {
-		if it.done != nil {
-			it.done <- unwritable(l.why)
-			continue
-		}
-		again = append(again, it)
-		size += it.bytes
-	}
-	for _, it := range l.queue {
-		if it.done != nil {
-			it.done <- unwritable(l.why)
-			l.queued -= it.bytes
-			continue
-		}
-		again = append(again, it)
-	}
-	l.queue, l.queued = again, l.queued+size
-	l.mu.Unlock()
+	l.again(batch)
 	if full(err) {
 		l.retry()
+	}
+}
+
+// again refuses all who wait, those of a batch too. Notes stay in the queue, in
+// their place.
+func (l *log) again(batch []*item) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := append(batch, l.queue...)
+	l.queue, l.queued = nil, 0
+	for _, it := range all {
+		if it.done != nil {
+			it.done <- unwritable(l.why)
+			continue
+		}
+		l.queue = append(l.queue, it)
+		l.queued += it.bytes
 	}
 }
 
@@ -52,6 +59,7 @@ func (l *log) trouble(err error) {
 	l.mu.Lock()
 	first := l.why == ""
 	l.why = "it cannot be written (" + reason(err) + ")"
+	l.limping = false
 	why := l.why
 	l.mu.Unlock()
 	if first {
@@ -76,10 +84,12 @@ func reason(err error) string {
 func (l *log) retry() {
 	if err := l.commit(nil); err != nil {
 		l.trouble(err)
+		l.again(nil)
 		return
 	}
 	l.mu.Lock()
 	why, lost := l.why, l.lost
+	l.limping = why != ""
 	l.mu.Unlock()
 	if why == "" {
 		return
@@ -93,10 +103,11 @@ func (l *log) retry() {
 	l.own(api.EventHostDegraded, map[string]any{"part": "audit", "state": "recovered", "events_lost": lost})
 	if err := l.commit(nil); err != nil {
 		l.trouble(err)
+		l.again(nil)
 		return
 	}
 	l.mu.Lock()
-	l.why, l.lost = "", 0
+	l.why, l.lost, l.limping = "", 0, false
 	l.mu.Unlock()
 	l.say.Info("audit log: it can be written again", "events_lost", lost, "time", l.g.now().Format(time.RFC3339))
 }

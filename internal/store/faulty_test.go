@@ -291,16 +291,6 @@ func (h *memHandle) Size() (int64, error) {
 
 func (h *memHandle) Close() error { return nil }
 
-// bytes is what the log is, for audit.Verify.
-func (d *memDisk) bytes(name string) []byte {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if f := d.names[name]; f != nil {
-		return append([]byte(nil), f.data...)
-	}
-	return nil
-}
-
 func (d *memDisk) has(suffix string) (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

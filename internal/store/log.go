@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +42,8 @@ type log struct {
 	queued  int
 	timed   bool // a wake-up for notes is on its way
 	closed  bool
-	why     string // Append refuses everything
+	why     string // Append refuses decisions
+	limping bool   // but what ends something is written, into the reserve
 	lost    uint64 // notes that there was no room for
 	head    api.Head
 	recent  ring
@@ -117,7 +119,8 @@ func (l *log) append(ctx context.Context, events []api.Event) error {
 		return refuse(api.CodeInterrupted, "the caller left before the record was written", "")
 	}
 	l.mu.Lock()
-	if err := l.open(); err != nil {
+	ends := !slices.ContainsFunc(events, func(e api.Event) bool { return !follows(e.Type) })
+	if err := l.open(); err != nil && (l.closed || !l.limping || !ends) {
 		l.mu.Unlock()
 		return err
 	}

@@ -422,6 +422,19 @@ func TestFull(t *testing.T) {
 	eventually(t, func() bool {
 		return len(all(t, l, Query{Types: []string{api.EventHostDegraded}})) == 1 && len(all(t, l, Query{Types: []string{"sandbox.ended"}})) == 1
 	})
+	mustAppend(t, l, event("exec.ended", "s", ""), event("sandbox.ended", "s", ""))
+	if err := l.append(context.Background(), []api.Event{event("exec.ended", "s", ""), event("a.b", "s", "")}); err == nil {
+		t.Error("a decision beside an end while the disk is full")
+	}
+	for err = nil; err == nil; { // until the reserve is used up as well
+		err = l.append(context.Background(), []api.Event{event("exec.ended", "s", "")})
+	}
+	if !errors.As(err, &e) || e.Code != api.CodeAuditFailed {
+		t.Fatalf("%v", err)
+	}
+	if err := l.note(event("exec.ended", "late", "")); err != nil {
+		t.Error(err)
+	}
 	d.mu.Lock()
 	d.room = -1
 	d.mu.Unlock()
@@ -432,6 +445,9 @@ func TestFull(t *testing.T) {
 	acked++
 	if got := all(t, l, Query{Types: []string{"a.b"}, Limit: MaxEvents}); len(got) != acked {
 		t.Errorf("%d events, %d were acknowledged", len(got), acked)
+	}
+	if got := all(t, l, Query{SandboxID: "late"}); len(got) != 1 {
+		t.Errorf("%d of what had to wait in memory", len(got))
 	}
 	if got := all(t, l, Query{Types: []string{api.EventHostDegraded}}); len(got) != 2 || !strings.Contains(string(got[1].Data), "recovered") {
 		t.Errorf("%+v", got)

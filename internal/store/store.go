@@ -138,7 +138,9 @@ func (s *Store) Close() error {
 
 // Append puts events on disk, in this order and next to each other, before it
 // returns. It fills in ID, Seq and Time. An error means that none of them
-// counts: what they decide must not be done.
+// counts: what they decide must not be done. On a full disk only what happened
+// already and what takes something away is written, into the reserve: the ends
+// of sandboxes and commands, files moved, caps hit, tokens revoked.
 func (s *Store) Append(ctx context.Context, events ...api.Event) error {
 	return s.log.append(ctx, events)
 }
