@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
+	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/client"
 	"github.com/bermhq/berm/internal/cli"
 	"github.com/bermhq/berm/internal/daemon"
@@ -28,6 +30,12 @@ func connect(_ context.Context, o cli.ConnectOptions) (*cli.Session, error) {
 	c, err := client.Discover(dir, o.URL, token)
 	if err != nil {
 		return nil, err
+	}
+	if o.URL == "" && os.Getenv("BERM_URL") == "" {
+		if err := daemon.Trusted(dir); err != nil { // somebody else may listen there
+			c.Close()
+			return nil, &api.Error{Code: api.CodeHostFailure, Message: "state directory: " + err.Error(), Hint: "berm --state DIR ..., or BERM_URL and BERM_TOKEN"}
+		}
 	}
 	return &cli.Session{Client: c, Close: func() error { c.Close(); return nil }}, nil
 }

@@ -18,6 +18,10 @@ func TestBashCompletion(t *testing.T) {
 	t.Chdir(t.TempDir())
 	os.WriteFile("with space.py", nil, 0o644)
 	os.Mkdir("dir", 0o755)
+	bin := t.TempDir() // a berm whose daemon knows two sandboxes and a command
+	os.WriteFile(bin+"/berm", []byte("#!/bin/sh\nif [ \"$1\" = --state ]; then echo sfromstate; exit; fi\n"+
+		"case \"$*\" in 'ls -q'|'ls -qa') echo sabc; echo sdef;; 'ps -q') echo xabc;; esac\n"), 0o755)
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	var script bytes.Buffer
 	bash(&script)
 	for _, tt := range []struct {
@@ -41,6 +45,14 @@ func TestBashCompletion(t *testing.T) {
 		{[]string{"berm", "run", "--lang", "py"}, []string{"python"}, false},
 		{[]string{"berm", "run", "--mem"}, []string{"--memory"}, false},
 		{[]string{"berm", "run", "with"}, []string{"with space.py"}, false},
+		{[]string{"berm", "exec", ""}, []string{"sabc", "sdef"}, false},
+		{[]string{"berm", "info", "sd"}, []string{"sdef"}, false},
+		{[]string{"berm", "kill", "x"}, []string{"xabc"}, false},
+		{[]string{"berm", "attach", ""}, []string{"xabc"}, false},
+		{[]string{"berm", "fs", "cat", "sa"}, []string{"sabc:"}, false},
+		{[]string{"berm", "cp", "sa"}, []string{"sabc:"}, false},
+		{[]string{"berm", "--state", "d", "exec", ""}, []string{"sfromstate"}, false},
+		{[]string{"berm", "token", "revoke", ""}, nil, false},
 		{[]string{"berm", ""}, []string{"run", "doctor", "completion", "help"}, true},
 	} {
 		cmd := exec.Command(sh, "--norc", "-c", script.String()+`

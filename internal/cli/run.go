@@ -218,7 +218,7 @@ func (r *runner) teardown() {
 		if r.bound != nil {
 			r.bound.Close()
 		}
-		if err != nil {
+		if err != nil && (r.bound == nil || !client.Broken(err)) { // what was held ends without being asked
 			r.failure = err
 		}
 		r.report.Usage = end.Usage
