@@ -41,7 +41,8 @@ type Exec struct {
 	User           string      `json:"user,omitempty"`
 	Actor          string      `json:"actor,omitempty"`
 	State          string      `json:"state"`
-	Detached       bool        `json:"detached"` // goes on without its caller; its output can be read from the start
+	Detached       bool        `json:"detached"` // goes on without its caller
+	Kept           bool        `json:"kept"`     // its output can be read from the start, and again
 	TTY            bool        `json:"tty,omitempty"`
 	TimeoutSeconds float64     `json:"timeout_seconds"`
 	StartedAt      string      `json:"started_at"`

@@ -33,7 +33,7 @@ func newJob(p plan, b *box, actor string, kept, detached bool) *job {
 	j.killed, j.kill = context.WithCancel(context.Background())
 	j.info = api.Exec{
 		ExecID: p.start.ID, SandboxID: b.id, Args: p.args, Dir: p.start.Dir, User: api.GuestUser, Actor: actor,
-		State: api.ExecRunning, Detached: detached, TTY: p.start.TTY, TimeoutSeconds: p.secs, StartedAt: stamp(time.Now()),
+		State: api.ExecRunning, Detached: detached, Kept: kept, TTY: p.start.TTY, TimeoutSeconds: p.secs, StartedAt: stamp(time.Now()),
 	}
 	return j
 }

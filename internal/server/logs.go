@@ -13,8 +13,8 @@ import (
 	"github.com/bermhq/berm/api"
 )
 
-// A sandbox's log is the output of the commands that went on without their
-// callers; the engine keeps it with them, the newest of it.
+// A sandbox's log is the output of the commands whose output is kept: those
+// that went on without their callers, and those whose callers can come back.
 const (
 	maxLog      = 4 << 20 // of one answer
 	maxLogExecs = 64
@@ -48,7 +48,7 @@ func (s *server) logs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("id")
-	execs, err := s.detached(r.Context(), id)
+	execs, err := s.logged(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -75,13 +75,13 @@ func (s *server) logs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// detached are the commands whose output makes the log, the oldest first.
-func (s *server) detached(ctx context.Context, id string) ([]api.Exec, error) {
+// logged are the commands whose output makes the log, the oldest first.
+func (s *server) logged(ctx context.Context, id string) ([]api.Exec, error) {
 	l, err := s.e.Execs(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	l = slices.DeleteFunc(slices.Clone(l), func(x api.Exec) bool { return !x.Detached })
+	l = slices.DeleteFunc(slices.Clone(l), func(x api.Exec) bool { return !x.Kept })
 	l = l[:min(len(l), maxLogExecs)]
 	slices.Reverse(l)
 	return l, nil
@@ -110,7 +110,7 @@ func (s *server) logFollow(w http.ResponseWriter, r *http.Request, id, only stri
 		sb, err := s.find(ctx, id)
 		var execs []api.Exec
 		if err == nil {
-			execs, err = s.detached(ctx, id)
+			execs, err = s.logged(ctx, id)
 		}
 		if err != nil {
 			cancel()

@@ -25,7 +25,7 @@ func TestLogs(t *testing.T) {
 		t.Errorf("%d %q", status, out)
 	}
 	e.run(id, `{"args":["echo","not","logged"]}`)
-	spawn("echo one")
+	events(t, e.open(t.Context(), "POST", "/v1/sandboxes/"+id+"/exec/stream", `{"cmd":"echo one"}`))
 	until(t, "one has ended", func() bool { return e.running(id) == 0 })
 	spawn("warn two; echo three; sleep 60")
 	until(t, "all is there", func() bool {
