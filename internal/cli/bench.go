@@ -18,20 +18,25 @@ is the median of the rounds' own ratios.
   berm bench run    a cold "berm run", whole process to whole process, against
                     gVisor's own "runsc run" of a folder with the same files,
                     and against the command itself without any sandbox
+  berm bench exec   a command in a sandbox that is up, over HTTP on an open
+                    connection, against what the agent inside says it took
+  berm bench files  a file of --size into a sandbox and out of it, against the
+                    same bytes through "cat" in the same sandbox
 
-Needs root, like runsc does; takes about a minute and 1.5 GB in the folder for
-temporary files while it runs.
+"run" needs root, like runsc does, takes about a minute, and 1.5 GB in the folder
+for temporary files while it runs. "exec" and "files" ask the daemon in force.
 `
 
 func benchVerb() verb {
 	var asJSON bool
-	n := int64(20)
+	n, bulk := int64(20), int64(2<<30)
 	fs := flags{
+		{name: "size", value: "SIZE", help: "of the file (default: 2g)", set: size(&bulk, false)},
 		{name: "rounds", short: "n", value: "N", help: "rounds (default: 20)", set: count(&n)},
 		{name: "json", help: "print one JSON object", set: toggle(&asJSON)},
 	}
 	return verb{
-		name: "bench", summary: "measure on this host what the specification promises", usage: "run [-n N] [--json]",
+		name: "bench", summary: "measure on this host what the specification promises", usage: "run|exec|files [-n N] [--size SIZE] [--json]",
 		flags: func() flags { return fs }, about: benchAbout,
 		run: func(ctx context.Context, env *Env, args []string) int {
 			var name string
@@ -39,8 +44,8 @@ func benchVerb() verb {
 				name, args = args[0], args[1:]
 			}
 			rest, _, err := append(slices.Clone(fs), globalFlags(env)...).parse(args)
-			if err == nil && (name != "run" || len(rest) > 0) {
-				err = &fault{"bench", "needs the name of one benchmark: run", "berm bench run"}
+			if err == nil && (!slices.Contains([]string{"run", "exec", "files"}, name) || len(rest) > 0) {
+				err = &fault{"bench", "needs the name of one benchmark: run, exec or files", "berm bench run"}
 			}
 			if err == nil && n == -1 {
 				err = &fault{"-n", "cannot be unlimited", "-n 20"}
@@ -50,7 +55,7 @@ func benchVerb() verb {
 			}
 			ctx, in := env.interruptible(ctx, func() {}, 0)
 			defer in.stop()
-			report, err := env.bench(ctx, int(n))
+			report, err := env.bench(ctx, name, int(n), bulk)
 			if err != nil {
 				return env.fail(err)
 			}
@@ -74,7 +79,19 @@ func benchVerb() verb {
 	}
 }
 
-func (env *Env) bench(ctx context.Context, n int) (bench.Report, error) {
+func (env *Env) bench(ctx context.Context, name string, n int, size int64) (bench.Report, error) {
+	if name != "run" {
+		s, err := env.connect(ctx)
+		if err != nil {
+			return bench.Report{}, err
+		}
+		defer s.Close()
+		o := bench.Options{Client: s.Client, Rounds: n, Note: func(line string) { env.note("%s", line) }}
+		if name == "exec" {
+			return bench.Exec(ctx, o)
+		}
+		return bench.Files(ctx, o, size)
+	}
 	if env.Runtime == nil || os.Geteuid() != 0 {
 		return bench.Report{}, &fault{"bench run", "needs root: runsc, which it compares with, does", "sudo berm bench run"}
 	}

@@ -30,6 +30,9 @@ func keeperServe(args []string) error {
 		return errors.New("keeper: not started by berm")
 	}
 	signal.Ignore(syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, func() { ul.Close() }) // ends every sandbox, and then Serve
 	return keeper.Serve(keeper.Config{StateDir: args[0], Runtime: args[1], Rootless: args[2] == "rootless"}, ul, keeper.ModeLinger)
 }
 

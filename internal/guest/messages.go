@@ -231,7 +231,8 @@ func (e *Exit) Append(b []byte) []byte {
 	b = appendBool(b, 7, e.Background)
 	b = appendInt(b, 8, e.PidsPeak)
 	b = appendInt(b, 9, e.MemoryPeak)
-	return appendInt(b, 10, e.DiskPeak)
+	b = appendInt(b, 10, e.DiskPeak)
+	return appendInt(b, 11, e.ElapsedNanos)
 }
 
 // Decode reads e from b and refuses what no agent would say.
@@ -263,6 +264,8 @@ func (e *Exit) Decode(b []byte) bool {
 			e.MemoryPeak = d.int64()
 		case 10:
 			e.DiskPeak = d.int64()
+		case 11:
+			e.ElapsedNanos = d.int64()
 		}
 	}
 	return !d.bad && e.valid()
@@ -291,7 +294,7 @@ func (e *Exit) valid() bool {
 	}
 	return len(e.NotStarted) <= maxGuestString && e.Errno >= 0 && e.Errno < 4096 &&
 		e.Code >= 0 && e.Code <= 255 && e.Signal >= 0 && e.Signal <= 64 &&
-		e.PidsPeak >= 0 && e.MemoryPeak >= 0 && e.DiskPeak >= 0
+		e.PidsPeak >= 0 && e.MemoryPeak >= 0 && e.DiskPeak >= 0 && e.ElapsedNanos >= 0
 }
 
 // Append adds f's encoding to b.

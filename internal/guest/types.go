@@ -89,6 +89,8 @@ type Exit struct {
 	Background bool     // descendants were left running
 
 	PidsPeak, MemoryPeak, DiskPeak int64
+
+	ElapsedNanos int64 // from the request to the end, by the guest's clock
 }
 
 // A Chunk is a piece of output and where it belongs.

@@ -74,6 +74,9 @@ func (x *execution) finish(readErr error, stop string) api.ExecResult {
 		began = x.ran
 	}
 	res.TimingsMS["exec"] = ms(time.Since(began))
+	if exit.ElapsedNanos > 0 {
+		res.TimingsMS["guest"] = ms(min(time.Duration(exit.ElapsedNanos), time.Since(x.began))) // as the guest says
+	}
 	return res
 }
 

@@ -43,6 +43,7 @@ type job struct {
 	ready chan struct{}
 
 	// Set when ready is closed.
+	asked time.Time // when the request came
 	began time.Time
 	pid   int     // 0 if nothing was executed
 	typed *typist // nil if there is no standard input to come back to
@@ -110,6 +111,7 @@ func (a *Agent) finish(j *job, e guest.Exit) {
 	j.mu.Lock()
 	j.proc = nil
 	j.mu.Unlock()
+	e.ElapsedNanos = max(int64(time.Since(j.asked)), 1)
 	j.exit = e
 	close(j.over)
 	if j.log == nil {

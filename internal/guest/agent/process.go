@@ -19,6 +19,7 @@ func (c *call) start(s guest.Start, j *job) guest.Reply {
 		return exit(guest.Exit{NotStarted: "there is one of that id already", Errno: int(syscall.EEXIST)})
 	}
 	a := c.s.srv.Agent
+	j.asked = time.Now()
 	p, err := a.host.Start(s)
 	j.began = time.Now()
 	if err != nil {

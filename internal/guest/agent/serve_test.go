@@ -111,6 +111,10 @@ func TestLocalExec(t *testing.T) {
 			if out != tt.out || errs != tt.err {
 				t.Errorf("out %d bytes %.40q, err %.40q; want %d bytes %.40q, %.40q", len(out), out, errs, len(tt.out), tt.out, tt.err)
 			}
+			if e.NotStarted == "" && e.ElapsedNanos <= 0 {
+				t.Errorf("took %d ns", e.ElapsedNanos)
+			}
+			e.ElapsedNanos = 0
 			if x, y := e.Append(nil), tt.exit.Append(nil); !bytes.Equal(x, y) {
 				t.Errorf("exit %+v, want %+v", e, tt.exit)
 			}
