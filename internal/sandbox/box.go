@@ -22,7 +22,7 @@ type box struct {
 	created time.Time
 	seq     uint64 // the log's head when it was decided: all of its events are later
 	spec    backend.Spec
-	most    float64           // the most an exec may ask for beside limits; 0: limits say
+	most    float64           // the most an exec may ask for if nobody chose a limit; 0: somebody did
 	began   time.Time         // when this process began with it
 	inst    backend.Instance  // set before the box is running, then constant
 	guest   *guest.Client     // likewise
@@ -40,7 +40,7 @@ type box struct {
 	ops     chan struct{} // one for each file operation under way
 
 	life sync.Mutex // one change of its life at a time: pause, resume, times, tags
-	rec  sync.Mutex // keeps the order of owed; after life, before nothing
+	rec  sync.Mutex // of owed
 	owed []api.Event
 
 	mu         sync.Mutex

@@ -126,7 +126,9 @@ func (e *Engine) sweepPast(now time.Time) {
 		keep = append(keep, b)
 	}
 	e.past = keep
-	for _, b := range e.boxes {
+	all := slices.Collect(maps.Values(e.boxes))
+	e.mu.Unlock()
+	for _, b := range all {
 		b.rec.Lock()
 		n := len(b.owed)
 		b.rec.Unlock()
@@ -134,7 +136,6 @@ func (e *Engine) sweepPast(now time.Time) {
 			owing = append(owing, b)
 		}
 	}
-	e.mu.Unlock()
 	e.erase(drop)
 	for _, b := range owing {
 		if e.happened(b) == nil {

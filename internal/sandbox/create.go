@@ -249,6 +249,8 @@ func (e *Engine) welcome(ctx context.Context, b *box, actor string) error {
 	}
 	if serr := e.stop(b, ending); serr != nil {
 		e.opt.Log.Error("sandbox nobody waits for would not end", "sandbox_id", b.id, "error", serr)
+	} else {
+		<-b.settled // bounded by Settle and Record
 	}
 	b.mu.Lock()
 	silent := b.silent

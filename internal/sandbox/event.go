@@ -48,17 +48,20 @@ func (e *Engine) happened(b *box, events ...api.Event) error {
 		return nil
 	}
 	b.rec.Lock()
-	defer b.rec.Unlock()
 	all := append(b.owed, events...)
+	b.owed = nil
+	b.rec.Unlock() // not held while the journal is slow: what happens at once goes to disk at once
 	if len(all) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), e.opt.Record)
 	defer cancel()
 	err := e.opt.Journal.Append(ctx, all...)
-	b.owed = nil
 	if err != nil {
+		b.rec.Lock()
+		all = append(all, b.owed...)
 		b.owed = all[max(0, len(all)-maxOwed):]
+		b.rec.Unlock()
 		e.opt.Log.Error("what happened could not be recorded yet", "sandbox_id", b.id, "events", len(all), "error", err)
 	}
 	return e.refused(b, err)

@@ -109,6 +109,7 @@ func (e *Engine) execution(b *box, p plan, s Streams) *execution {
 // perform asks the guest to run x and sees to it until it is over.
 func (x *execution) perform(ctx context.Context, p plan) (api.ExecResult, error) {
 	var err error
+	x.began = time.Now() // what came before was the journal's time
 	x.p, err = x.b.guest.Start(ctx, p.start)
 	close(x.job.asked)
 	switch {

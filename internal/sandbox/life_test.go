@@ -299,6 +299,19 @@ func TestCreateRequests(t *testing.T) {
 	if _, err := r.SetLifecycle(agent, sb.ID, api.LifecycleChange{TTLSeconds: &ttl}); code(err) != api.CodePolicyCeiling {
 		t.Errorf("beyond the ceiling: %v", err)
 	}
+	if _, err := r.Exec(agent, sb.ID, api.ExecRequest{Args: []string{"true"}, TimeoutSeconds: 61}, sandbox.Streams{}); code(err) != api.CodeBadRequest {
+		t.Errorf("an exec that outlives its sandbox: %v", err)
+	}
+	short := sandbox.As(t.Context(), sandbox.Caller{Tenant: "acme", Ceiling: &api.Policy{Limits: api.Limits{TimeoutSeconds: 40}}})
+	tight, err := r.Create(short, api.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for secs, want := range map[float64]string{40: "<nil>", 41: api.CodeBadRequest, api.Unlimited: api.CodeBadRequest} {
+		if _, err := r.Exec(short, tight.ID, api.ExecRequest{Args: []string{"true"}, TimeoutSeconds: secs}, sandbox.Streams{}); code(err) != want {
+			t.Errorf("%g seconds under a ceiling of 40: %v", secs, err)
+		}
+	}
 	past := 1e-6
 	if _, err := r.SetLifecycle(agent, sb.ID, api.LifecycleChange{TTLSeconds: &past}); code(err) != api.CodeBadRequest {
 		t.Errorf("a time that has passed: %v", err)

@@ -312,6 +312,14 @@ func (e *Engine) SetTags(ctx context.Context, id string, c api.MetadataChange) (
 	set(tags)
 	if err := e.save(b); err != nil {
 		set(was)
+		back := changedData{Tags: map[string]*string{}, Failed: clip(err.Error(), 512)}
+		for k := range c.Tags {
+			back.Tags[k] = nil
+			if v, ok := was[k]; ok {
+				back.Tags[k] = &v
+			}
+		}
+		e.happened(b, b.event(system, api.EventSandboxChanged, back))
 		return api.Sandbox{}, err
 	}
 	return b.view(), nil

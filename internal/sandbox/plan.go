@@ -149,8 +149,11 @@ func (b *box) time(secs float64) (float64, error) {
 	b.mu.Lock()
 	most, ttl := b.most, b.ttl.Seconds()
 	b.mu.Unlock()
-	if most > 0 { // nobody chose the limit: the sandbox's life is one
-		limit = max(most, ttl)
+	switch { // nobody chose the limit: the token's is one, and the sandbox's life
+	case most > 0:
+		limit = min(most, ttl)
+	case most == api.Unlimited:
+		limit = ttl
 	}
 	if limit != api.Unlimited && (secs == api.Unlimited || secs > limit) {
 		return 0, badRequest("timeout_seconds: more than the sandbox's own %g", limit)

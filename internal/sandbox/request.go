@@ -36,7 +36,7 @@ type wanted struct {
 	image      string
 	resolved   string // the template it is made from
 	ttl, idle  time.Duration
-	execMost   float64 // the most an exec may ask for, if limits say nothing of it; 0: limits do
+	execMost   float64 // the most an exec may ask for, if nobody chose a limit; 0: somebody did
 	persistent bool
 }
 
@@ -80,9 +80,9 @@ func (e *Engine) decide(c Caller, req api.CreateRequest) (w wanted, err error) {
 	}
 	e.times(&w, req, asked)
 	if open && req.RunID == "" && e.opt.Journal != nil {
-		w.execMost = w.ttl.Seconds()
+		w.execMost = api.Unlimited
 		if c.Ceiling != nil && c.Ceiling.Limits.TimeoutSeconds > 0 {
-			w.execMost = min(w.execMost, c.Ceiling.Limits.TimeoutSeconds)
+			w.execMost = c.Ceiling.Limits.TimeoutSeconds
 		}
 	}
 	w.req = req
