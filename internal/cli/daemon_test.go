@@ -391,6 +391,10 @@ func TestRunOnADaemon(t *testing.T) {
 	if w.opens != 1 {
 		t.Error("--no-daemon used the daemon")
 	}
+	w.opens = 0
+	if w.json("", "--memory", "unlimited", "--", "true"); w.opens != 1 {
+		t.Error("a run without a memory cap used the daemon")
+	}
 	os.Mkdir("rootfs", 0o755)
 	for _, args := range [][]string{{"--template", "./rootfs"}, {"--template", "rootfs"}, {"--template-include", "/opt"}, {"--template-max", "1g"}} {
 		w.opens = 0

@@ -34,6 +34,9 @@ func (r *runner) openDaemon(ctx context.Context) (*Session, error) {
 	if r.opt.noDaemon || r.env.Connect == nil {
 		return nil, nil
 	}
+	if !named && r.opt.limits.MemoryBytes == api.Unlimited { // a daemon shares memory out among many
+		return nil, nil
+	}
 	if what := r.ownOnly(); what != "" {
 		if named {
 			return nil, &fault{what, "is of this host, and a daemon does not look at it", "berm run --no-daemon"}
