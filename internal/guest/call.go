@@ -350,7 +350,7 @@ func (ca *call) end(ctx context.Context) error {
 func (ca *call) upload(ctx context.Context, r io.Reader) error {
 	for {
 		p := takeBuf(MaxChunk)
-		n, err := io.ReadFull(r, (*p)[HeaderSize:])
+		n, err := fill(r, (*p)[HeaderSize:])
 		if n > 0 {
 			if more, err := ca.pass(ctx, p, n); err != nil || !more {
 				return err
@@ -358,13 +358,24 @@ func (ca *call) upload(ctx context.Context, r io.Reader) error {
 		} else {
 			giveBuf(p)
 		}
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
+		if err == io.EOF {
 			return ca.end(ctx)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// fill is io.ReadFull, but an end is io.EOF wherever it comes: what a source
+// itself calls unexpected is no end.
+func fill(r io.Reader, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var k int
+		k, err = r.Read(p[n:])
+		n += k
+	}
+	return n, err
 }
 
 // pass sends the n bytes in p after its header, p itself if it may go as it is.
