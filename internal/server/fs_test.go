@@ -119,11 +119,10 @@ func TestWriteBroken(t *testing.T) {
 		}
 		nc.Close()
 	}
-	time.Sleep(100 * time.Millisecond)
-	status, out := e.do("GET", "/v1/sandboxes/"+id+"/fs/dir?path=/workspace", "")
-	if status != 200 || !strings.Contains(out, `"entries":[]`) {
-		t.Errorf("%d %s", status, out)
-	}
+	until(t, "nothing is left", func() bool {
+		status, out := e.do("GET", "/v1/sandboxes/"+id+"/fs/dir?path=/workspace", "")
+		return status == 200 && strings.Contains(out, `"entries":[]`)
+	})
 }
 
 // A download whose source breaks off is cut, not ended.
