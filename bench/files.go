@@ -19,7 +19,8 @@ func Files(ctx context.Context, o Options, bytes int64) (Report, error) {
 		return Report{}, err
 	}
 	sb, err := o.Client.Create(ctx, api.CreateRequest{Template: o.Template, TTLSeconds: 1800,
-		Limits: api.Limits{DiskBytes: 2*bytes + 256<<20, MemoryBytes: 1 << 30, TimeoutSeconds: 900}})
+		Limits: api.Limits{DiskBytes: 2*bytes + 256<<20, MemoryBytes: 1 << 30, TimeoutSeconds: 900,
+			OutputBytes: max(bytes/32, 1<<20)}})
 	if err != nil {
 		return Report{}, err
 	}

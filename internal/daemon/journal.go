@@ -5,22 +5,32 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/sandbox"
+	"github.com/bermhq/berm/internal/server"
 	"github.com/bermhq/berm/internal/store"
 )
 
 // A journal is the engine's memory in the store.
 type journal struct {
-	log *store.Store
-	box *store.Bucket // sandbox id -> record
+	log   *store.Store
+	box   *store.Bucket // sandbox id -> record
+	meter *server.Meter
 }
 
-func (j journal) Append(ctx context.Context, ev ...api.Event) error { return j.log.Append(ctx, ev...) }
+func (j journal) Append(ctx context.Context, ev ...api.Event) error {
+	began := time.Now()
+	err := j.log.Append(ctx, ev...)
+	j.meter.Append(time.Since(began), err)
+	return budget(err)
+}
 
-func (j journal) Note(ev api.Event) error {
-	err := j.log.Note(ev)
+func (j journal) Note(ev api.Event) error { return budget(j.log.Note(ev)) }
+
+// budget gives a refusal the engine's name for it.
+func budget(err error) error {
 	if errors.Is(err, store.ErrBudget) {
 		return fmt.Errorf("%w: %w", sandbox.ErrBudget, err)
 	}

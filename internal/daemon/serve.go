@@ -43,6 +43,9 @@ type ServeOptions struct {
 	Stderr   io.Writer // logs
 }
 
+// maxConnections bounds the connections of each door.
+const maxConnections = 2048
+
 // stopFor is how long open calls may take when the daemon is told to stop.
 const stopFor = 10 * time.Second
 
@@ -164,10 +167,12 @@ type daemon struct {
 	telling sync.WaitGroup
 	quiet   context.CancelFunc // ends the alerts
 
-	servers []*http.Server
-	open    sync.WaitGroup // requests, upgraded ones too
-	mu      sync.Mutex
-	closing bool
+	stopping context.Context // over when streams without an end must end
+	stop     context.CancelFunc
+	servers  []*http.Server
+	open     sync.WaitGroup // requests, upgraded ones too
+	mu       sync.Mutex
+	closing  bool
 }
 
 func build(ctx context.Context, g *ground, cfg Config, host map[string]any, version api.Version, hosts []string, log *slog.Logger) (_ *daemon, err error) {
@@ -192,18 +197,21 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 	if d.alerts, err = alert.New(cfg.Alerts, d.store, d.store.Bucket("alerts"), log); err != nil {
 		return nil, err
 	}
+	meter := server.NewMeter()
+	d.stopping, d.stop = context.WithCancel(context.Background())
 	budget := int64(cfg.MemoryBudget)
 	if budget == 0 {
 		budget = ownMemory() / 5 * 4
 	}
 	d.engine = sandbox.New([]backend.Backend{gvisor.New(g.keeper, g.agent, gvisor.Options{Runtime: g.runtime})}, sandbox.Options{
-		Log: log, Host: host, Images: d.image, Journal: journal{d.store, d.store.Bucket("sandboxes")},
+		Log: log, Host: host, Images: d.image, Journal: journal{d.store, d.store.Bucket("sandboxes"), meter},
 		Budget: budget,
 		Quota: sandbox.Quota{
 			Sandboxes: cfg.QuotaSandboxes, MemoryBytes: int64(cfg.QuotaMemory), CreatesPerMinute: cfg.QuotaCreatesPerMinute,
 		},
 	})
-	d.h = server.New(d.engine, server.Options{Log: log, Auth: d.auth, Store: d.store, Hosts: hosts, Version: version, Templates: d.templates})
+	d.h = server.New(d.engine, server.Options{Log: log, Auth: d.auth, Store: d.store, Hosts: hosts, Version: version, Templates: d.templates,
+		Meter: meter, Stopping: d.stopping})
 	return d, nil
 }
 
@@ -252,13 +260,10 @@ func (d *daemon) begin(ctx context.Context) error {
 func (d *daemon) serve(doors []door) <-chan error {
 	failed := make(chan error, len(doors))
 	for _, w := range doors {
-		s := &http.Server{
-			Handler: d, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-			ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
-		}
+		s := server.Harden(&http.Server{Handler: d, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug)})
 		d.servers = append(d.servers, s)
 		go func() {
-			if err := s.Serve(w); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(server.Bound(w, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		}()
@@ -287,6 +292,7 @@ func (d *daemon) end(orderly bool) {
 	d.mu.Lock()
 	d.closing = true
 	d.mu.Unlock()
+	d.stop()
 	limit, cancel := context.WithTimeout(context.Background(), stopFor)
 	defer cancel()
 	if orderly {
