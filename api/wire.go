@@ -8,7 +8,13 @@ package api
 //	GET  .../logs                     tail=N, stream=stdout|stderr|both; text; follow=1: SSE, `line` with LogLine
 //	POST .../exec                     an ExecAnswer; with detach: 202 and an Exec
 //	POST .../exec/stream              SSE as PandaStack has it: `stdout` and `stderr` with {"chunk"}, at last `exit` or `error`;
-//	                                  with detach what .../output gives with follow=1, and a broken stream ends nothing
+//	                                  (a timeout is an error event, as they expect); X-Exec-Id names the command, which goes on for
+//	                                  10 s after its stream broke: .../output or the same exec_id comes back to it.
+//	                                  With detach what .../output gives with follow=1, and a broken stream ends nothing
+//	GET  .../exec/ws                  WebSocket, text: {"id","cmd"|"args",...} or {"id","cancel":true}; {"id","stream","data"},
+//	                                  {"id","exit",...}, {"id","error","code"}
+//	GET  .../exec/pty                 WebSocket: cmd=, rows=, cols=, cwd=, user=, session=, timeout_seconds=; binary is the terminal's;
+//	                                  text {"resize":{"rows","cols"}} or {"stdin"}, at last {"exit",...}
 //	GET  .../execs/{exec}/output      offset=N, follow=1; SSE: `chunk` with a Chunk, at last `exit` with the Exec
 //	POST .../execs/{exec}/stdin       the body as it is; end=1 closes it; a Written
 //	GET  .../fs?path=                 the bytes
