@@ -135,6 +135,7 @@ class ExecInfo:
     args: List[str] = field(default_factory=list)
     state: str = ""
     detached: bool = False
+    kept: bool = False  # its output can be read from the start
     user: str = ""
     cwd: str = ""
     timeout_seconds: float = 0
