@@ -194,7 +194,9 @@ func (r *rig) successor(t *testing.T, opt sandbox.Options, p *paper) *rig {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		n.Close(ctx)
+		if !w.dead.Load() {
+			n.Close(ctx)
+		}
 	})
 	return n
 }
