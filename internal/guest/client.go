@@ -84,7 +84,12 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	case <-c.greet:
 		return c.hello, nil
 	case <-c.done:
-		return Hello{}, c.err
+		select {
+		case <-c.greet: // it did, and then the stream ended
+			return c.hello, nil
+		default:
+			return Hello{}, c.err
+		}
 	case <-ctx.Done():
 		return Hello{}, ctx.Err()
 	}
