@@ -165,8 +165,9 @@ type execution struct {
 // run waits for whatever comes first: the program's end, a deadline, a flood,
 // the caller's going away, the sandbox's end.
 func (x *execution) run(ctx context.Context, timeout time.Duration) api.ExecResult {
-	readDone, sendDone := make(chan error, 1), make(chan struct{})
-	go func() { readDone <- x.read(ctx) }()
+	ended, sendDone := make(chan error, 1), make(chan struct{})
+	go func() { ended <- x.read(ctx) }()
+	readDone := ended // nil once it was read
 	go func() { defer close(sendDone); x.send() }()
 	over := make(chan struct{})
 	defer close(over)
