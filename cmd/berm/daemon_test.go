@@ -320,7 +320,7 @@ func TestServe(t *testing.T) {
 	if n := len(s.processes("sandbox")); n != 0 {
 		t.Errorf("%d sandbox processes are left", n)
 	}
-	id = s.create(api.CreateRequest{})
+	s.create(api.CreateRequest{})
 	if err := s.stop(); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}

@@ -129,6 +129,12 @@ func TestDaemonKill(t *testing.T) {
 		rounds, len(led.created), len(led.deleted), len(led.execs), len(led.events), steady[0].next, steady[1].next)
 }
 
+// up waits while a daemon is being replaced.
+func up(down *sync.RWMutex) {
+	down.RLock()
+	defer down.RUnlock()
+}
+
 // work creates, uses and deletes, and notes what was acknowledged.
 func (l *ledger) work(s *served, down *sync.RWMutex, stop <-chan struct{}) {
 	for {
@@ -137,8 +143,7 @@ func (l *ledger) work(s *served, down *sync.RWMutex, stop <-chan struct{}) {
 			return
 		default:
 		}
-		down.RLock()
-		down.RUnlock()
+		up(down)
 		var sb api.Sandbox
 		code, b, err := s.do("POST", "/v1/sandboxes", api.CreateRequest{TTLSeconds: 600, Limits: api.Limits{MemoryBytes: 64 << 20, Pids: 32}})
 		if err != nil || code != 201 || json.Unmarshal(b, &sb) != nil {
@@ -179,8 +184,7 @@ func (l *ledger) watch(s *served, down *sync.RWMutex, stop <-chan struct{}) {
 			return
 		default:
 		}
-		down.RLock()
-		down.RUnlock()
+		up(down)
 		var list api.EventList
 		code, b, err := s.do("GET", fmt.Sprintf("/v1/events?after=%d&wait=1", after), nil)
 		if err != nil || code != 200 || json.Unmarshal(b, &list) != nil {
@@ -299,8 +303,7 @@ func (c *counter) follow(down *sync.RWMutex, stop <-chan struct{}) {
 			return
 		default:
 		}
-		down.RLock()
-		down.RUnlock()
+		up(down)
 		c.once(stop)
 	}
 }

@@ -53,7 +53,7 @@ func fake() {
 	if slices.Contains(os.Args, "spin") {
 		for range 3 {
 			go func() {
-				for {
+				for n := 1; n != 0; n |= 1 { // for ever, and not idle
 				}
 			}()
 		}

@@ -39,7 +39,24 @@ func (e *Engine) Spawn(ctx context.Context, id string, req api.ExecRequest) (api
 	if err != nil {
 		return api.Exec{}, err
 	}
+	if err := e.arrived(ctx, b, j); err != nil {
+		return api.Exec{}, err
+	}
 	return b.exec(j), nil
+}
+
+// arrived waits until the guest has the request to start j: what was
+// acknowledged must not be lost with this process. The guest reads in order, so
+// an answer to anything that was asked later is enough. One that does not
+// answer is the exec's own trouble.
+func (e *Engine) arrived(ctx context.Context, b *box, j *job) error {
+	if err := j.reach(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.opt.Settle)
+	defer cancel()
+	b.guest.Usage(ctx)
+	return nil
 }
 
 // spawn starts a kept exec, or finds the one that has its id.

@@ -221,7 +221,7 @@ wait:
 		}
 	}
 	if readDone != nil {
-		if err, readDone = x.awake(stop, readDone); readDone != nil {
+		if readDone, err = x.awake(stop, readDone); readDone != nil {
 			err = x.halt(stop, readDone)
 		}
 	}
@@ -251,17 +251,17 @@ wait:
 
 // awake waits until a paused sandbox goes on, or is gone: a program that is
 // stopped cannot be ended by its agent, and the others in there shall live.
-func (x *execution) awake(stop string, readDone chan error) (error, chan error) {
+func (x *execution) awake(stop string, readDone chan error) (chan error, error) {
 	for wake := x.b.asleep(); stop != "" && wake != nil; wake = x.b.asleep() {
 		select {
 		case <-wake:
 		case <-x.b.gone:
-			return nil, readDone
+			return readDone, nil
 		case err := <-readDone:
-			return err, nil
+			return nil, err
 		}
 	}
-	return nil, readDone
+	return readDone, nil
 }
 
 // tell notes caps as soon as they are touched.
