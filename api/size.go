@@ -1,42 +1,58 @@
 package api
 
 import (
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// ParseSize reads a size as flags and files have it: bytes, or a number with k,
-// m, g or t (powers of 1024), as in 512m.
+// Why a text is not what it should be; whoever tells people adds the text.
+var (
+	errSize      = errors.New("is not a size, as in 512m, 2g or 1048576")
+	errSizeRange = errors.New("is out of range")
+	errTime      = errors.New("is not a time, as in 90s, 30m, 8h or 7d")
+	errTimePast  = errors.New("is not a time after now")
+)
+
+// ParseSize reads a size as flags and files have it: 1048576, 512m, 1.5g, 2GiB,
+// in powers of 1024.
 func ParseSize(s string) (int64, error) {
-	num, shift := strings.ToLower(strings.TrimSpace(s)), 0
+	num := strings.ToLower(s)
 	num = strings.TrimSuffix(strings.TrimSuffix(num, "b"), "i")
-	if i := strings.IndexAny(num, "kmgt"); i >= 0 && i == len(num)-1 {
-		shift = 10 * (1 + strings.IndexByte("kmgt", num[i]))
-		num = num[:i]
+	unit := float64(1)
+	if num != "" {
+		if i := strings.IndexByte("kmgt", num[len(num)-1]); i >= 0 {
+			unit = float64(int64(1) << (10 * (i + 1)))
+			num = num[:len(num)-1]
+		}
+	}
+	if num == "" || strings.Trim(num, "0123456789.") != "" {
+		return 0, errSize
 	}
 	f, err := strconv.ParseFloat(num, 64)
-	if err != nil || f < 0 || f*float64(int64(1)<<shift) >= 1<<62 || f != f {
-		return 0, fmt.Errorf("%.40q is not a size: use bytes, or 512m, 2g", s)
+	if err != nil {
+		return 0, errSize
 	}
-	return int64(f * float64(int64(1)<<shift)), nil
+	if f *= unit; f >= 1<<62 {
+		return 0, errSizeRange
+	}
+	return int64(f), nil
 }
 
-// ParseTime reads a time as flags and files have it: 30s, 2m, 24h, 7d, or
-// seconds.
+// ParseTime reads a time as flags and files have it: 90s, 1h30m, 7d.
 func ParseTime(s string) (time.Duration, error) {
-	s = strings.TrimSpace(s)
-	if f, err := strconv.ParseFloat(s, 64); err == nil && f >= 0 && f < 1e9 {
-		return time.Duration(f * float64(time.Second)), nil
-	}
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		if f, err := strconv.ParseFloat(days, 64); err == nil && f >= 0 && f < 1e5 {
 			return time.Duration(f * 24 * float64(time.Hour)), nil
 		}
 	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return d, nil
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return 0, errTime
+	case d < 0:
+		return 0, errTimePast
 	}
-	return 0, fmt.Errorf("%.40q is not a time: use 30s, 2m, 24h, 7d", s)
+	return d, nil
 }

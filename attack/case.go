@@ -231,17 +231,13 @@ func (c *Case) set(key, value string) (err error) {
 	return err
 }
 
-// size reads 64k, 64m, 1g.
+// size is one that is more than nothing.
 func size(s string) (int64, error) {
-	shift := 0
-	if i := strings.IndexByte("kmg", s[len(s)-1]); i >= 0 {
-		shift, s = 10*(i+1), s[:len(s)-1]
+	n, err := api.ParseSize(s)
+	if err == nil && n == 0 {
+		err = errors.New("is no size to hold a program to")
 	}
-	n, err := strconv.ParseInt(s, 10, 32)
-	if err != nil || n <= 0 {
-		return 0, errors.New("is not a size")
-	}
-	return n << shift, nil
+	return n, err
 }
 
 func (c *Case) check() error {

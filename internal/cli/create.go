@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/bermhq/berm/api"
 )
@@ -83,21 +82,13 @@ func period(name string, p *float64) func(string) error {
 	}
 }
 
-// parsePeriod reads 90s, 30m, 8h, 7d.
+// parsePeriod reads 90s, 30m, 8h, 7d: a time that is more than nothing.
 func parsePeriod(s string) (float64, error) {
-	if n := len(s); n > 1 && s[n-1] == 'd' {
-		if days, err := strconv.ParseFloat(s[:n-1], 64); err == nil && days > 0 && days < 1e5 {
-			return days * 86400, nil
-		}
+	d, err := api.ParseTime(s)
+	if err == nil && d == 0 {
+		err = errors.New("is not a time after now")
 	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, errors.New("is not a time, as in 90s, 30m, 8h or 7d")
-	}
-	if d <= 0 {
-		return 0, errors.New("is not a time after now")
-	}
-	return d.Seconds(), nil
+	return d.Seconds(), err
 }
 
 // printed is print for verbs that return an error.

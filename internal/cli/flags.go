@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/bermhq/berm/api"
 )
@@ -168,49 +167,24 @@ func size(p *int64, mayBeUnlimited bool) func(string) error {
 	}
 }
 
-// parseSize reads 1048576, 512m, 1.5g, 2GiB: powers of 1024, never nothing.
+// parseSize reads a size that is more than nothing.
 func parseSize(s string) (int64, error) {
-	num := strings.ToLower(s)
-	num = strings.TrimSuffix(strings.TrimSuffix(num, "b"), "i")
-	shift := 0
-	if num != "" {
-		if i := strings.IndexByte("kmgt", num[len(num)-1]); i >= 0 {
-			shift = 10 * (i + 1)
-			num = num[:len(num)-1]
-		}
+	n, err := api.ParseSize(s)
+	if err == nil && n < 1 {
+		err = errors.New("is out of range")
 	}
-	if num == "" || strings.Trim(num, "0123456789.") != "" {
-		return 0, errors.New("is not a size, as in 512m, 2g or 1048576")
-	}
-	f, err := strconv.ParseFloat(num, 64)
-	if err != nil {
-		return 0, errors.New("is not a size, as in 512m, 2g or 1048576")
-	}
-	f *= math.Pow(2, float64(shift))
-	if f < 1 || f >= 1<<62 {
-		return 0, errors.New("is out of range")
-	}
-	return int64(f), nil
+	return n, err
 }
 
+// duration is the time of one command, which may be unlimited.
 func duration(p *float64) func(string) error {
+	set := period("timeout", p)
 	return func(s string) error {
 		if s == unlimited {
 			*p = api.Unlimited
 			return nil
 		}
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			if _, err := strconv.ParseFloat(s, 64); err == nil {
-				return &fault{"--timeout " + s, "has no unit", "--timeout " + s + "s"}
-			}
-			return errors.New("is not a time, as in 30s or 2m")
-		}
-		if d <= 0 {
-			return errors.New("is not a time after now")
-		}
-		*p = d.Seconds()
-		return nil
+		return set(s)
 	}
 }
 

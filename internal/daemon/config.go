@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,14 +42,27 @@ type size int64
 func (s *size) UnmarshalYAML(n *yaml.Node) error {
 	v, err := api.ParseSize(n.Value)
 	*s = size(v)
-	return err
+	return at(n, err)
 }
 
 type duration time.Duration
 
+// UnmarshalYAML takes whole seconds as well: a file has no habit of units.
 func (d *duration) UnmarshalYAML(n *yaml.Node) error {
+	if secs, err := strconv.ParseUint(n.Value, 10, 32); err == nil {
+		*d = duration(time.Duration(secs) * time.Second)
+		return nil
+	}
 	v, err := api.ParseTime(n.Value)
 	*d = duration(v)
+	return at(n, err)
+}
+
+// at says which value of the file an error is about.
+func at(n *yaml.Node, err error) error {
+	if err != nil {
+		err = fmt.Errorf("line %d: %.40q %w", n.Line, n.Value, err)
+	}
 	return err
 }
 
