@@ -117,7 +117,11 @@ func (e *Engine) execOnce(ctx context.Context, b *box, p plan, detached bool, s 
 	if s.Input != nil {
 		over := make(chan struct{})
 		defer close(over)
-		go e.feedKept(ctx, b, j, s, over)
+		go func() {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			feed(s, &keptInput{ctx: ctx, g: b.guest, id: b.exec(j).ExecID}, over, j.done)
+		}()
 	}
 	if j.kept && s.Output != nil {
 		_, err = e.follow(ctx, b, j, 0, true, func(c api.Chunk) error {
@@ -141,61 +145,6 @@ func (e *Engine) execOnce(ctx context.Context, b *box, p plan, detached bool, s 
 		return api.ExecResult{}, ctx.Err()
 	}
 	return *b.exec(j).Result, nil
-}
-
-// feedKept passes input events on to a kept exec.
-func (e *Engine) feedKept(ctx context.Context, b *box, j *job, s Streams, over <-chan struct{}) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	id := b.exec(j).ExecID
-	stdin := newQueue(2 * api.StdinWindow)
-	defer stdin.kill()
-	go func() {
-		var in *guest.Input
-		var err error
-		for {
-			c, ok := stdin.get()
-			if !ok {
-				return
-			}
-			if in == nil && err == nil {
-				in, err = b.guest.Stdin(ctx, id)
-			}
-			switch {
-			case err != nil: // it no longer reads: what comes is taken and dropped
-			case c.data == nil:
-				in.Close()
-				in, err = nil, io.ErrClosedPipe
-			default:
-				_, err = in.Write(c.data)
-			}
-			if s.Took != nil && c.data != nil {
-				s.Took(len(c.data))
-			}
-		}
-	}()
-	for {
-		select {
-		case <-over:
-			return
-		case <-j.done:
-			return
-		case in, ok := <-s.Input:
-			switch {
-			case !ok:
-				<-over
-				return
-			case in.StdinClose:
-				stdin.put(chunk{})
-			case in.Stdin != nil:
-				stdin.put(chunk{data: in.Stdin})
-			case in.Signal != 0:
-				b.guest.Signal(ctx, id, in.Signal)
-			case in.Rows != 0 || in.Cols != 0:
-				b.guest.Resize(ctx, id, in.Rows, in.Cols)
-			}
-		}
-	}
 }
 
 // Execs lists the commands of a sandbox, newest first.

@@ -171,7 +171,9 @@ func (x *execution) run(ctx context.Context, timeout time.Duration) api.ExecResu
 	go func() { defer close(sendDone); x.send() }()
 	over := make(chan struct{})
 	defer close(over)
-	go x.feed(over)
+	if x.streams.Input != nil {
+		go feed(x.streams, x.p, over, nil)
+	}
 
 	ready, gone := x.b.ready, x.b.gone
 	var deadline <-chan time.Time

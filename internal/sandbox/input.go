@@ -1,13 +1,25 @@
 package sandbox
 
-import "github.com/bermhq/berm/api"
+import (
+	"context"
+	"io"
 
-// feed passes input events on. Stdin has a goroutine of its own, because the
-// program may not be reading it.
-func (x *execution) feed(over <-chan struct{}) {
-	if x.streams.Input == nil {
-		return
-	}
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/guest"
+)
+
+// An inlet is where a command takes what its caller sends. An error means that
+// it no longer does, which only an end of its own makes known.
+type inlet interface {
+	Write(b []byte) (int, error) // waits while the command reads nothing
+	CloseStdin() error
+	Signal(sig int) error
+	Resize(rows, cols uint16) error
+}
+
+// feed passes input events on until over or done. Stdin has a goroutine of its
+// own, because the program may not be reading it.
+func feed(s Streams, to inlet, over, done <-chan struct{}) {
 	stdin := newQueue(2 * api.StdinWindow)
 	defer stdin.kill()
 	go func() {
@@ -18,15 +30,15 @@ func (x *execution) feed(over <-chan struct{}) {
 				return
 			}
 			if c.data == nil {
-				x.p.CloseStdin()
+				to.CloseStdin()
 				continue
 			}
 			if !broken {
-				_, err := x.p.Write(c.data)
+				_, err := to.Write(c.data)
 				broken = err != nil // it no longer reads: what comes is taken and dropped
 			}
-			if x.streams.Took != nil {
-				x.streams.Took(len(c.data))
+			if s.Took != nil {
+				s.Took(len(c.data))
 			}
 		}
 	}()
@@ -34,7 +46,9 @@ func (x *execution) feed(over <-chan struct{}) {
 		select {
 		case <-over:
 			return
-		case in, ok := <-x.streams.Input:
+		case <-done:
+			return
+		case in, ok := <-s.Input:
 			switch {
 			case !ok:
 				<-over
@@ -44,10 +58,48 @@ func (x *execution) feed(over <-chan struct{}) {
 			case in.Stdin != nil:
 				stdin.put(chunk{data: in.Stdin})
 			case in.Signal != 0:
-				x.p.Signal(in.Signal)
+				to.Signal(in.Signal)
 			case in.Rows != 0 || in.Cols != 0:
-				x.p.Resize(in.Rows, in.Cols)
+				to.Resize(in.Rows, in.Cols)
 			}
 		}
 	}
 }
+
+// keptInput is the inlet of a kept exec: each thing is a call of its own, and
+// stdin a stream that is opened when there is some.
+type keptInput struct {
+	ctx context.Context // of whoever sends
+	g   *guest.Client
+	id  string
+	in  *guest.Input
+	err error
+}
+
+func (k *keptInput) open() error {
+	if k.in == nil && k.err == nil {
+		k.in, k.err = k.g.Stdin(k.ctx, k.id)
+	}
+	return k.err
+}
+
+func (k *keptInput) Write(b []byte) (int, error) {
+	if err := k.open(); err != nil {
+		return 0, err
+	}
+	n, err := k.in.Write(b)
+	k.err = err
+	return n, err
+}
+
+func (k *keptInput) CloseStdin() error {
+	if err := k.open(); err != nil {
+		return err
+	}
+	k.err = io.ErrClosedPipe
+	return k.in.Close()
+}
+
+func (k *keptInput) Signal(sig int) error { return k.g.Signal(k.ctx, k.id, sig) }
+
+func (k *keptInput) Resize(rows, cols uint16) error { return k.g.Resize(k.ctx, k.id, rows, cols) }
