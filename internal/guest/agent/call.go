@@ -174,6 +174,30 @@ func (c *call) begun() error {
 	return c.send(guest.KindData, make([]byte, guest.HeaderSize))
 }
 
+// sendAll carries what f holds until its end: more than limit bytes are refused
+// in the middle; 0 is no limit.
+func (c *call) sendAll(f io.Reader, limit int64) error {
+	buf := chunks.Get().(*[]byte)
+	defer chunks.Put(buf)
+	for total := int64(0); ; {
+		n, err := f.Read((*buf)[guest.HeaderSize:])
+		if total += int64(n); limit > 0 && total > limit {
+			return syscall.EFBIG
+		}
+		if n > 0 {
+			if err := c.put(guest.KindData, *buf, n); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // put sends the n bytes after the header room of buf as data, as the host takes
 // them. It overwrites buf: each piece's header goes where the last one was.
 func (c *call) put(kind byte, buf []byte, n int) error {

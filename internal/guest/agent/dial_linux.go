@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"slices"
 	"syscall"
@@ -51,7 +50,7 @@ func (c *call) dial(port int) error {
 			c.refuse()
 		}
 	}()
-	err = c.receive(f)
+	err = c.sendAll(f, 0)
 	if err == nil {
 		err = c.send(guest.KindEnd, make([]byte, guest.HeaderSize))
 	}
@@ -61,26 +60,6 @@ func (c *call) dial(port int) error {
 	}
 	<-sent
 	return err
-}
-
-// receive carries what comes from f until its other end sends no more.
-func (c *call) receive(f *os.File) error {
-	buf := chunks.Get().(*[]byte)
-	defer chunks.Put(buf)
-	for {
-		n, err := f.Read((*buf)[guest.HeaderSize:])
-		if n > 0 {
-			if err := c.put(guest.KindData, *buf, n); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
 }
 
 func dialLoopback(ctx context.Context, port int) (*os.File, error) {

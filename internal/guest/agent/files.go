@@ -80,25 +80,7 @@ func (fs Files) read(c *call, r guest.FileRequest) error {
 	} else if r.Limit > 0 && st.Size() > r.Limit {
 		return syscall.EFBIG
 	}
-	buf := chunks.Get().(*[]byte)
-	defer chunks.Put(buf)
-	for total := int64(0); ; {
-		n, err := f.Read((*buf)[guest.HeaderSize:])
-		if total += int64(n); r.Limit > 0 && total > r.Limit {
-			return syscall.EFBIG
-		}
-		if n > 0 {
-			if err := c.put(guest.KindData, *buf, n); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return c.sendAll(f, r.Limit)
 }
 
 func openRegular(full string) (*os.File, error) {
