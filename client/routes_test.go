@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,12 +165,9 @@ func TestCreateOnce(t *testing.T) {
 
 // What must not run twice is sent once.
 func TestNotTwice(t *testing.T) {
-	var mu sync.Mutex
-	n := 0
+	var n atomic.Int32
 	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		n++
-		mu.Unlock()
+		n.Add(1)
 		panic(http.ErrAbortHandler)
 	})
 	for _, call := range []func() error{
@@ -177,9 +175,9 @@ func TestNotTwice(t *testing.T) {
 		func() error { _, err := c.Spawn(t.Context(), "s", api.ExecRequest{Cmd: "x"}); return err },
 		func() error { _, err := c.CreateToken(t.Context(), api.TokenRequest{}); return err },
 	} {
-		n = 0
-		if err := call(); !Broken(err) || n != 1 {
-			t.Errorf("sent %d times: %v", n, err)
+		n.Store(0)
+		if err := call(); !Broken(err) || n.Load() != 1 {
+			t.Errorf("sent %d times: %v", n.Load(), err)
 		}
 	}
 }

@@ -36,6 +36,15 @@ if [ -n "$caps" ]; then
 else
 	run -skip "attack: needs root, or cgroups delegated to you"
 fi
+# Ours and PandaStack's, from their registries, against a daemon.
+if [ -z "$caps" ]; then
+	run -skip "SDKs: need a daemon, and so root or cgroups delegated to you"
+elif ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+	run -skip "SDKs: no python3-venv here (try: apt-get install python3-venv)"
+else
+	FUZZ_SECONDS=${FUZZ_SECONDS:-$([ -n "${BERM_PROOF:-}" ] && echo 300 || echo 20)} \
+		run -name "SDKs and the API's document" -counted -- scripts/daemon.sh sdk/test.sh
+fi
 run -name "nothing left behind" -command -- bin/berm doctor --leaks
 
 exec build/gotest -tally "$tally" -sum
