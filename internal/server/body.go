@@ -149,3 +149,16 @@ func number(q url.Values, name string, def, least, most uint64) (uint64, error) 
 	}
 	return n, nil
 }
+
+// seconds is a time from nothing to most seconds, fractions too; absent is
+// nothing.
+func seconds(q url.Values, name string, most float64) (time.Duration, error) {
+	if !q.Has(name) {
+		return 0, nil
+	}
+	f, err := strconv.ParseFloat(q.Get(name), 64)
+	if err != nil || !(f >= 0 && f <= most) {
+		return 0, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("%s: seconds from 0 to %g are expected", name, most)}
+	}
+	return time.Duration(f * float64(time.Second)), nil
+}

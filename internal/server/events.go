@@ -46,24 +46,20 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	follow, err := truth(q, "follow")
+	follow, stream, err := asStream(r, q)
 	if err != nil {
 		return err
 	}
-	stream, err := truth(q, "stream")
+	wait, err := seconds(q, "wait", maxWait)
 	if err != nil {
 		return err
 	}
-	wait, err := number(q, "wait", 0, 0, maxWait)
-	if err != nil {
-		return err
-	}
-	if follow || stream || wantsStream(r) {
+	if follow || stream {
 		return s.followEvents(w, r, sel, func(e api.Event) (string, any) { return e.Type, e })
 	}
 	ctx, cancel := s.untilStop(r.Context(), 0)
 	defer cancel(nil)
-	list, next, err := s.look(ctx, sel, time.Duration(wait)*time.Second)
+	list, next, err := s.look(ctx, sel, wait)
 	if err != nil {
 		return err
 	}
@@ -71,9 +67,17 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// wantsStream says whether a client asked for server-sent events by name.
-func wantsStream(r *http.Request) bool {
-	return strings.HasPrefix(strings.TrimSpace(r.Header.Get("Accept")), "text/event-stream")
+// asStream says how a client wants events: follow is what comes from now on,
+// stream that the answer is server-sent events, asked for by a parameter or by
+// name.
+func asStream(r *http.Request, q url.Values) (follow, stream bool, err error) {
+	if follow, err = truth(q, "follow"); err != nil {
+		return false, false, err
+	}
+	if stream, err = truth(q, "stream"); err != nil {
+		return false, false, err
+	}
+	return follow, stream || strings.HasPrefix(strings.TrimSpace(r.Header.Get("Accept")), "text/event-stream"), nil
 }
 
 // selection is which events a request wants, of its own tenant in any case.
@@ -184,11 +188,7 @@ func (s *server) sandboxEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	follow, err := truth(q, "follow")
-	if err != nil {
-		return err
-	}
-	stream, err := truth(q, "stream")
+	follow, stream, err := asStream(r, q)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (s *server) sandboxEvents(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if !follow && !stream && !wantsStream(r) {
+	if !follow && !stream {
 		out := make([]sandboxEvent, len(list))
 		for i, e := range list {
 			out[i] = sandboxEvent{e, e.Data}

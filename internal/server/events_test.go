@@ -44,7 +44,7 @@ func TestEventPages(t *testing.T) {
 	if l := list(t, w.ask(otherAgent, "GET", "/v1/events?type=exec.started&limit=7", "")); len(l.Events) != 7 || l.Events[6].Seq != 14 {
 		t.Errorf("of one type: %+v", l)
 	}
-	for _, bad := range []string{"after=-1", "after=x", "limit=0", "limit=9999", "wait=61", "wait=x", "follow=maybe", "tenant=other", "after=1&after=2"} {
+	for _, bad := range []string{"after=-1", "after=x", "limit=0", "limit=9999", "wait=61", "wait=60.5", "wait=-0.1", "wait=nan", "wait=x", "follow=maybe", "tenant=other", "after=1&after=2"} {
 		if g := w.ask(agent, "GET", "/v1/events?"+bad, ""); g.status != 400 {
 			t.Errorf("%s: %d", bad, g.status)
 		}
@@ -58,7 +58,7 @@ func TestEventPages(t *testing.T) {
 		t.Errorf("long poll: %+v", l)
 	}
 	began := time.Now()
-	if l := list(t, w.ask(agent, "GET", "/v1/events?after=124&wait=1", "")); len(l.Events) != 0 || time.Since(began) < 900*time.Millisecond {
+	if l := list(t, w.ask(agent, "GET", "/v1/events?after=124&wait=0.6", "")); len(l.Events) != 0 || time.Since(began) < 500*time.Millisecond {
 		t.Errorf("long poll of nothing: %+v after %v", l, time.Since(began))
 	}
 }
