@@ -15,6 +15,9 @@ func TestCodesHaveShapeAndStatus(t *testing.T) {
 		if s := Status(c); s < 400 || s > 599 {
 			t.Errorf("code %q has status %d", c, s)
 		}
+		if hints[c] == "" {
+			t.Errorf("code %q says nothing about what to do", c)
+		}
 	}
 	if Status("no.such") != 500 {
 		t.Error("an unknown code must be a host failure")

@@ -118,6 +118,61 @@ func Status(code string) int {
 	return http.StatusInternalServerError
 }
 
+// hints is what to do about an error that says no better itself.
+var hints = map[string]string{
+	CodeBadRequest:         "/openapi.yaml says what each route takes",
+	CodeTooLarge:           "send less at once; files and archives have routes without a bound",
+	CodeNoRoute:            "GET /v1/routes lists them",
+	CodeMethod:             "GET /v1/routes lists them",
+	CodeInterrupted:        "ask again",
+	CodeUnknownIsolation:   "berm doctor",
+	CodeRungUnavailable:    "berm doctor",
+	CodeCapUnenforceable:   "berm doctor",
+	CodeLimitInvalid:       "ask for less, or leave it out for the default",
+	CodeTemplateNotFound:   "berm template ls",
+	CodeTemplateInvalid:    "berm template ls",
+	CodeTemplateTooLarge:   "leave out what the template does not need",
+	CodeInterpreterMissing: "berm template ls",
+	CodeSandboxNotFound:    "berm ls --all",
+	CodeSandboxEnded:       "berm create; of the one that ended, berm info --report SANDBOX tells why",
+	CodeFileNotFound:       "berm fs ls SANDBOX:PATH",
+	CodeFileRefused:        "berm fs stat SANDBOX:PATH",
+	CodeFileTooLarge:       "berm cp, which has no bound",
+	CodeFileExists:         "choose another name, or remove it first: berm fs rm SANDBOX:PATH",
+	CodeFileKind:           "berm fs stat SANDBOX:PATH",
+	CodeGuestProtocol:      "berm kill SANDBOX, and create another",
+	CodeGuestSilent:        "try again; if it stays silent, berm kill SANDBOX",
+	CodeHostFailure:        "berm doctor",
+	CodeTokenMissing:       "send the header Authorization: Bearer TOKEN; berm token create makes one",
+	CodeTokenInvalid:       "berm token create",
+	CodeTokenForbidden:     "use a token of another role or tenant: berm token create",
+	CodeTokenNotFound:      "berm token ls",
+	CodeOriginForbidden:    "call it by the address that it listens on, from a program",
+	CodePolicyCeiling:      "ask for less, or use a token with a higher ceiling",
+	CodeQuota:              "berm ls; then berm kill SANDBOX, for one that nobody needs",
+	CodeRate:               "wait, as long as Retry-After says",
+	CodeNodeFull:           "berm kill SANDBOX, for one that nobody needs; or ask for less memory",
+	CodeSandboxPaused:      "berm resume SANDBOX",
+	CodeSandboxState:       "berm info SANDBOX",
+	CodeExecNotFound:       "berm ps --all SANDBOX",
+	CodeExecConflict:       "use a new exec_id for a new command",
+	CodeSessionConflict:    "create a sandbox for this session",
+	CodeKeyConflict:        "use a new key for a new request",
+	CodePortClosed:         "berm port SANDBOX",
+	CodeEgressUnavailable:  "leave egress out: there is no link at all",
+	CodeUnavailable:        "GET /v1/routes says what is there",
+	CodeAuditFailed:        "see the daemon's log; a full disk is the usual cause",
+	CodeShuttingDown:       "ask again when the daemon is back",
+}
+
+// Hint is what to do about an error of this code, in general.
+func Hint(code string) string {
+	if h, ok := hints[code]; ok {
+		return h
+	}
+	return hints[CodeHostFailure]
+}
+
 // Codes lists every error code.
 func Codes() []string {
 	out := make([]string, 0, len(statuses))

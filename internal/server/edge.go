@@ -147,8 +147,16 @@ func (s *server) refuse(a *answer, r *http.Request, c *call, err error) {
 	reply(a, status, e)
 }
 
-// public is what of an error a client may see.
+// public is what of an error a client may see, with what to do about it.
 func public(err error) *api.Error {
+	e := *known(err)
+	if e.Hint == "" {
+		e.Hint = api.Hint(e.Code)
+	}
+	return &e
+}
+
+func known(err error) *api.Error {
 	var ae *api.Error
 	if errors.As(err, &ae) {
 		return ae
