@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,19 +27,34 @@ func (env *Env) fail(err error) int {
 
 // explain writes an error as `berm: WHAT: WHY` and `try: COMMAND`.
 func (env *Env) explain(err error) {
-	msg, try := err.Error(), ""
+	try := ""
 	var f *fault
 	var ae *api.Error
 	switch {
 	case errors.As(err, &f):
 		try = f.try
 	case errors.As(err, &ae):
-		try = ae.Hint
+		try = cmp.Or(ae.Hint, api.Hint(ae.Code))
 	}
-	fmt.Fprintf(env.Stderr, "berm: %s\n", oneLine(msg))
-	if try != "" {
-		fmt.Fprintf(env.Stderr, "try: %s\n", oneLine(try))
+	fmt.Fprintf(env.Stderr, "berm: %s\n", oneLine(err.Error()))
+	if ae != nil && ae.Code == api.CodeInterrupted { // whoever stopped it knows what they want
+		return
 	}
+	fmt.Fprintf(env.Stderr, "try: %s\n", oneLine(cmp.Or(try, env.page())))
+}
+
+// page is the command that explains the verb of this command line.
+func (env *Env) page() string {
+	page, vs := "berm help", verbs()
+	for _, a := range env.Args {
+		if v, ok := findIn(vs, a); ok {
+			page, vs = page+" "+a, v.subs
+		}
+		if vs == nil {
+			break
+		}
+	}
+	return page
 }
 
 // note writes a line that is neither an error nor a result.

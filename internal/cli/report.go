@@ -188,7 +188,7 @@ func (env *Env) print(v any) int {
 		}
 	}
 	if err != nil {
-		return env.fail(&fault{"standard output", unwrapPath(err).Error(), ""})
+		return env.fail(&fault{"standard output", unwrapPath(err).Error(), "send it to a place that takes it"})
 	}
 	return exitOK
 }

@@ -26,9 +26,9 @@ func TestRunOutputCannotBeWritten(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"run", "--json", "--", "echo", "x"}, 125, "berm: standard output: no space left on device\n"},
+		{[]string{"run", "--json", "--", "echo", "x"}, 125, "berm: standard output: no space left on device\ntry: send it to a place that takes it\n"},
 		{[]string{"run", "--", "echo", "x"}, 137, "berm: killed: the output could not be written: no space left on device\n"},
-		{[]string{"version", "--json"}, 125, "berm: standard output: no space left on device\n"},
+		{[]string{"version", "--json"}, 125, "berm: standard output: no space left on device\ntry: send it to a place that takes it\n"},
 	} {
 		w := newWorld(t)
 		errs, err := os.Create(filepath.Join(t.TempDir(), "err"))
