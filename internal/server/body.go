@@ -138,9 +138,9 @@ func truth(q url.Values, name string) (bool, error) {
 	return false, &api.Error{Code: api.CodeBadRequest, Message: name + ": 1 or 0 is expected"}
 }
 
-// number is a whole number within bounds; def if it is absent.
+// number is a whole number within bounds; def if it is absent or empty.
 func number(q url.Values, name string, def, least, most uint64) (uint64, error) {
-	if !q.Has(name) {
+	if q.Get(name) == "" {
 		return def, nil
 	}
 	n, err := strconv.ParseUint(q.Get(name), 10, 64)
@@ -150,10 +150,10 @@ func number(q url.Values, name string, def, least, most uint64) (uint64, error) 
 	return n, nil
 }
 
-// seconds is a time from nothing to most seconds, fractions too; absent is
-// nothing.
+// seconds is a time from nothing to most seconds, fractions too; absent or
+// empty is nothing.
 func seconds(q url.Values, name string, most float64) (time.Duration, error) {
-	if !q.Has(name) {
+	if q.Get(name) == "" {
 		return 0, nil
 	}
 	f, err := strconv.ParseFloat(q.Get(name), 64)

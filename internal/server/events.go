@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,7 +84,7 @@ func asStream(r *http.Request, q url.Values) (follow, stream bool, err error) {
 // selection is which events a request wants, of its own tenant in any case.
 func (s *server) selection(r *http.Request, q url.Values) (store.Query, error) {
 	sel := store.Query{
-		Types: q["type"], SandboxID: q.Get("sandbox_id"), RunID: q.Get("run_id"), Session: q.Get("session"),
+		Types: slices.DeleteFunc(q["type"], func(t string) bool { return t == "" }), SandboxID: q.Get("sandbox_id"), RunID: q.Get("run_id"), Session: q.Get("session"),
 		Tenant: sandbox.CallerOf(r.Context()).Tenant,
 	}
 	limit, err := number(q, "limit", 100, 1, maxEvents)
@@ -286,8 +287,11 @@ func (s *server) auditReport(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if sb, err := s.find(r.Context(), r.PathValue("subject")); err == nil {
-		rep.Sandbox = sb
+	for _, id := range []string{r.PathValue("subject"), rep.Sandbox.SandboxID} { // the engine knows more of it than the log
+		if sb, err := s.find(r.Context(), id); err == nil {
+			rep.Sandbox = sb
+			break
+		}
 	}
 	reply(w, http.StatusOK, lists(rep))
 	return nil

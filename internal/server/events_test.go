@@ -49,6 +49,10 @@ func TestEventPages(t *testing.T) {
 			t.Errorf("%s: %d", bad, g.status)
 		}
 	}
+	// What is empty is as good as absent.
+	if l := list(t, w.ask(agent, "GET", "/v1/events?after=&limit=1&type=&sandbox_id=&wait=", "")); len(l.Events) != 1 {
+		t.Errorf("empty parameters: %+v", l)
+	}
 	// A long poll ends with the first event that is the caller's.
 	go func() {
 		w.store.add(api.Event{Type: "x", Tenant: "other"})

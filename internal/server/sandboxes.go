@@ -319,8 +319,16 @@ func lists(r api.Report) api.Report {
 	if r.Denied == nil {
 		r.Denied = []api.Denial{}
 	}
-	if sb := &r.Sandbox; sb.Tags == nil { // a run or a session may have had many, so none is named
-		sb.Tags, sb.Metadata, sb.TimingsMS, sb.HostFactsWeakening = map[string]string{}, map[string]string{}, map[string]float64{}, []string{}
+	sb := &r.Sandbox // a run or a session may have had many: then none is named
+	if sb.Tags == nil {
+		sb.Tags = map[string]string{}
+	}
+	sb.Metadata = sb.Tags
+	if sb.TimingsMS == nil {
+		sb.TimingsMS = map[string]float64{}
+	}
+	if sb.HostFactsWeakening == nil {
+		sb.HostFactsWeakening = []string{}
 	}
 	return r
 }

@@ -239,7 +239,7 @@ func (f *fakeStore) Events(q store.Query) (list []api.Event, next uint64, err er
 			return list, next, nil
 		}
 		next = e.Seq
-		if e.Tenant == q.Tenant && (q.SandboxID == "" || e.SandboxID == q.SandboxID) && (q.Types == nil || slices.Contains(q.Types, e.Type)) {
+		if e.Tenant == q.Tenant && (q.SandboxID == "" || e.SandboxID == q.SandboxID) && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) {
 			list = append(list, e)
 		}
 	}
