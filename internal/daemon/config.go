@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -88,12 +89,22 @@ func ReadConfig(path string) (c Config, err error) {
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fail(errors.New(strings.ReplaceAll(err.Error(), "\n", " ")))
+		return c, fail(errors.New(plain(err)))
 	}
 	if err := c.check(); err != nil {
 		return c, fail(err)
 	}
 	return c, nil
+}
+
+var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// plain is what the reader of YAML says, in the words of somebody who wrote the
+// file and has not read this program.
+func plain(err error) string {
+	s := unknownField.ReplaceAllString(err.Error(), "$1 is not a key")
+	s = strings.TrimPrefix(strings.TrimPrefix(s, "yaml: "), "unmarshal errors:")
+	return strings.Join(strings.Fields(s), " ")
 }
 
 func (c *Config) check() error {

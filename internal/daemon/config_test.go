@@ -39,10 +39,10 @@ alerts:
     webhook: https://alerts.example/berm
     secret: sixteen-or-more-characters
 `, ""},
-		{"unknown key", "memory: 1g\n", "memory"},
+		{"unknown key", "memory: 1g\n", "line 1: memory is not a key"},
 		{"unknown key below", "alerts:\n  - types: [a]\n    webhook: x\n    url: y\n", "url"},
 		{"wrong kind", "quota_sandboxes: many\n", "many"},
-		{"bad size", "memory_budget: lots\n", "size"},
+		{"bad size", "memory_budget: lots\n", `"lots" is not a size`},
 		{"bad time", "audit_retention: soon\n", "time"},
 		{"bad level", "log_level: loud\n", "log_level"},
 		{"half of TLS", "tls_cert: x.pem\n", "tls_key"},

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -94,18 +96,16 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		d.close()
 		return err
 	}
-	url := ""
+	url := "" // of the first address; without one the socket is the only way in
 	for _, w := range doors {
-		if url == "" {
-			url = w.url
-		}
+		url = cmp.Or(url, w.url)
 	}
 	if err := rewrite(g.urlFile, url+"\n"); err != nil {
 		d.close()
 		return unusable(g.state, err)
 	}
 	served := d.serve(doors)
-	fmt.Fprintf(o.Stdout, "berm: ready %s\n", url)
+	fmt.Fprintf(o.Stdout, "berm: ready %s\n", cmp.Or(url, "unix:"+filepath.Join(g.state, "berm.sock")))
 	ready.tell("READY=1")
 
 	select {
