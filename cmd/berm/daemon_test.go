@@ -268,7 +268,8 @@ func (s *served) exec(id, cmd string) api.ExecAnswer {
 	return a
 }
 
-// TestServe: what contract.md part 1 says of a daemon, and the four operations.
+// TestServe: files and their modes, the rights of the daemon, the one lock, what
+// is open without a token, the four operations, and an orderly stop.
 func TestServe(t *testing.T) {
 	s := serve(t)
 	mode := func(name string) string {

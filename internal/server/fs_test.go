@@ -262,7 +262,8 @@ func TestHugeListing(t *testing.T) {
 	}
 }
 
-// A gigabyte goes in and out without being held.
+// More than any buffer holds goes in and comes out. That it is not held is
+// cmd/berm.TestDaemonBigFile.
 func TestBigFile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("moves much")
