@@ -31,7 +31,7 @@ type Config struct {
 	QuotaMemory           size     `yaml:"quota_memory"`
 	QuotaCreatesPerMinute int      `yaml:"quota_creates_per_minute"`
 	AuditRetention        duration `yaml:"audit_retention"` // 0: 90 days
-	AuditMaxBytes         size     `yaml:"audit_max_bytes"` // 0: 4g
+	AuditMaxBytes         size     `yaml:"audit_max_bytes"` // 0: 1g
 	LogFormat             string   `yaml:"log_format"`      // text or json
 	LogLevel              string   `yaml:"log_level"`       // debug, info, warn or error
 

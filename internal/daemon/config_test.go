@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/alert"
 )
 
 func TestConfig(t *testing.T) {
@@ -72,5 +73,31 @@ alerts:
 	}
 	if _, err := ReadConfig(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a missing file was read")
+	}
+}
+
+// TestManual: the config file of the manual is one, and has every key.
+func TestManual(t *testing.T) {
+	b, err := os.ReadFile("../../docs/daemon.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(b), "```yaml config\n")
+	text, _, ok := strings.Cut(text, "```")
+	path := filepath.Join(t.TempDir(), "berm.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil || !ok {
+		t.Fatal(err, ok)
+	}
+	c, err := ReadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := alert.New(c.Alerts, nil, nil, nil); err != nil {
+		t.Error(err)
+	}
+	for _, key := range configKeys() {
+		if !strings.Contains("\n"+text, "\n"+key+":") {
+			t.Errorf("docs/daemon.md does not show the key %s", key)
+		}
 	}
 }
