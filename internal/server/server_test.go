@@ -102,7 +102,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		status, body := e.do(tt.method, tt.path, tt.body)
 		var ae api.Error
-		if err := json.Unmarshal([]byte(body), &ae); err != nil || status != tt.status || ae.Code != tt.code || ae.Message == "" || !api.ValidID(ae.RequestID) {
+		if err := json.Unmarshal([]byte(body), &ae); err != nil || status != tt.status || ae.Code != tt.code || ae.Message == "" || ae.Hint == "" || !api.ValidID(ae.RequestID) {
 			t.Errorf("%s %.80s %.40s: %d %s", tt.method, tt.path, tt.body, status, body)
 		}
 	}
