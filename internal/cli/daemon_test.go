@@ -68,7 +68,6 @@ func (w *world) daemon() *world {
 	})
 	w.token, w.dial = token, dial
 	w.connect = func(ctx context.Context, o cli.ConnectOptions) (*cli.Session, error) {
-		w.connected = o
 		token := w.token
 		if o.TokenFile != "" {
 			var err error

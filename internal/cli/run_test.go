@@ -33,7 +33,6 @@ type world struct {
 	over   func(context.Context, cli.OpenOptions) (*cli.Session, error) // instead of open
 
 	connect   func(context.Context, cli.ConnectOptions) (*cli.Session, error)
-	connected cli.ConnectOptions
 	serve     func(context.Context, cli.ServeOptions) error
 	token     string // of the daemon's admin
 	dial      func(context.Context) (net.Conn, error)
