@@ -94,7 +94,7 @@ func (env *Env) interruptible(ctx context.Context, restore func(), patience time
 			in.last.Stop()
 		}
 		if env.handled != nil {
-			env.handled.Store(false)
+			env.handled.Store(in.came.Load()) // one that came may still be on its way to quietQuit
 		}
 	}
 	return ctx, in
