@@ -84,9 +84,23 @@ const (
 const (
 	IsolationAuto   = "auto"
 	IsolationGVisor = "gvisor"
+	// IsolationMicroVM is no kind that Berm has yet; as a floor it can be named.
+	IsolationMicroVM = "microvm"
 
 	BoundaryUserKernel = "user-kernel"
 )
+
+// Strength orders what min_isolation may name, from the weakest boundary on; 0
+// is no name of one.
+func Strength(isolation string) int {
+	switch isolation {
+	case IsolationGVisor:
+		return 1
+	case IsolationMicroVM:
+		return 2
+	}
+	return 0
+}
 
 // Inside every sandbox: who runs, and where.
 const (

@@ -238,7 +238,7 @@ func (t *Tokens) tell(ctx context.Context, by Identity, kind string, e *entry) e
 // check says what is wrong with a request, and whether by may make it.
 func check(by Identity, r api.TokenRequest) error {
 	bad := func(format string, args ...any) error {
-		return refuse(api.CodeBadRequest, fmt.Sprintf(format, args...), "berm token create --help")
+		return refuse(api.CodeBadRequest, fmt.Sprintf(format, args...), "berm help token create")
 	}
 	switch {
 	case r.Role == "" || api.Rank(r.Role) > api.Rank(api.RoleAdmin):

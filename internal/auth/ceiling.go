@@ -8,9 +8,6 @@ import (
 	"github.com/bermhq/berm/api"
 )
 
-// boundaries orders what min_isolation names, from the weakest.
-var boundaries = []string{"", "gvisor", "microvm"}
-
 // within is p as a ceiling below max: what p leaves open is as in max, and what
 // goes beyond max is refused. Both may be nil.
 func within(max, p *api.Policy) (*api.Policy, error) {
@@ -42,7 +39,7 @@ func within(max, p *api.Policy) (*api.Policy, error) {
 	if out.MinIsolation == "" {
 		out.MinIsolation = m.MinIsolation
 	}
-	if slices.Index(boundaries, out.MinIsolation) < slices.Index(boundaries, m.MinIsolation) {
+	if api.Strength(out.MinIsolation) < api.Strength(m.MinIsolation) {
 		return nil, beyond("min_isolation", out.MinIsolation, m.MinIsolation)
 	}
 	if m.Templates != nil {
@@ -90,7 +87,7 @@ func beyond(name string, v, max any) error {
 // valid says what no policy can hold.
 func valid(p *api.Policy) error {
 	bad := func(what string) error {
-		return refuse(api.CodeBadRequest, "policy: "+what, "see the policy document in the manual")
+		return refuse(api.CodeBadRequest, "policy: "+what, "berm help token create")
 	}
 	l := p.Limits
 	for _, v := range []float64{l.TimeoutSeconds, l.CPUs, float64(l.MemoryBytes), float64(l.Pids), float64(l.DiskBytes), float64(l.OutputBytes)} {
@@ -104,7 +101,7 @@ func valid(p *api.Policy) error {
 		}
 	}
 	switch {
-	case !slices.Contains(boundaries, p.MinIsolation):
+	case p.MinIsolation != "" && api.Strength(p.MinIsolation) == 0:
 		return bad("min_isolation is gvisor or microvm")
 	case len(p.Templates) > 1000:
 		return bad("more than 1000 templates")

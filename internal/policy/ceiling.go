@@ -145,33 +145,22 @@ func egress(req api.CreateRequest, def api.Policy) Verdict {
 	return Verdict{Allow: true}
 }
 
-// strength orders what min_isolation may name; 0 is unknown.
-func strength(isolation string) int {
-	switch isolation {
-	case api.IsolationGVisor:
-		return 1
-	case "microvm":
-		return 2
-	}
-	return 0
-}
-
 // isolation settles on the strongest floor that anybody asks for.
 func isolation(req *api.CreateRequest, ceiling, def api.Policy) Verdict {
-	own := strength(req.MinIsolation)
+	own := api.Strength(req.MinIsolation)
 	if req.MinIsolation != "" && own == 0 {
 		return refuse(api.CodeBadRequest, "min_isolation", fmt.Sprintf("min_isolation: %.40q is none of gvisor, microvm", req.MinIsolation), "min_isolation: gvisor")
 	}
-	if own == 0 && strength(def.MinIsolation) > 0 {
+	if own == 0 && api.Strength(def.MinIsolation) > 0 {
 		req.MinIsolation = def.MinIsolation
 	}
-	if strength(ceiling.MinIsolation) > strength(req.MinIsolation) {
+	if api.Strength(ceiling.MinIsolation) > api.Strength(req.MinIsolation) {
 		req.MinIsolation = ceiling.MinIsolation
 	}
-	if req.Isolation == "" || req.Isolation == api.IsolationAuto || strength(req.Isolation) >= strength(req.MinIsolation) {
+	if req.Isolation == "" || req.Isolation == api.IsolationAuto || api.Strength(req.Isolation) >= api.Strength(req.MinIsolation) {
 		return Verdict{Allow: true}
 	}
-	if own >= strength(req.MinIsolation) {
+	if own >= api.Strength(req.MinIsolation) {
 		return refuse(api.CodeBadRequest, "min_isolation", fmt.Sprintf("isolation %.40q is weaker than min_isolation %s", req.Isolation, req.MinIsolation), "isolation: auto")
 	}
 	return over("isolation", fmt.Sprintf("%.40q", req.Isolation), "nothing weaker than "+req.MinIsolation, "isolation: auto")
