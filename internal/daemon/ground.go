@@ -189,6 +189,7 @@ func (g *ground) findKeeper(ctx context.Context, runtimeFile string) error {
 	}
 }
 
+// noNamespace is why a keeper could not be started.
 func noNamespace(err error) error {
 	if os.Geteuid() == 0 {
 		return fmt.Errorf("start keeper: %w", err)

@@ -297,12 +297,7 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := keeperCmd.Start(); err != nil {
-		if !root {
-			return &api.Error{Code: api.CodeRungUnavailable,
-				Message: fmt.Sprintf("gvisor: an ordinary user needs user namespaces: %v", err),
-				Hint:    "sudo sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=28633 kernel.apparmor_restrict_unprivileged_userns=0; or run berm as root"}
-		}
-		return fmt.Errorf("start keeper: %w", err)
+		return noNamespace(err)
 	}
 	l.keeper = keeperCmd
 	if err := workerCmd.Start(); err != nil {
