@@ -32,10 +32,10 @@ type world struct {
 	opens  int
 	over   func(context.Context, cli.OpenOptions) (*cli.Session, error) // instead of open
 
-	connect   func(context.Context, cli.ConnectOptions) (*cli.Session, error)
-	serve     func(context.Context, cli.ServeOptions) error
-	token     string // of the daemon's admin
-	dial      func(context.Context) (net.Conn, error)
+	connect func(context.Context, cli.ConnectOptions) (*cli.Session, error)
+	serve   func(context.Context, cli.ServeOptions) error
+	token   string // of the daemon's admin
+	dial    func(context.Context) (net.Conn, error)
 }
 
 // with is w with another way to open a session.

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,5 +176,46 @@ func TestSpan(t *testing.T) {
 		if got := bytesText(in); got != want {
 			t.Errorf("%d: %s, want %s", in, got, want)
 		}
+	}
+}
+
+// TestHintsExist: what an error tells people to try is a verb that there is.
+func TestHintsExist(t *testing.T) {
+	line := regexp.MustCompile(`Hint:|fault\{|refuse\(|^\tCode\w+:\s+"`)
+	command := regexp.MustCompile(`\bberm ([a-z]+)(?: ([a-z]+))?`)
+	prose := []string{"as", "did", "that", "has", "is", "knows", "runs", "keeper"} // berm keeper is for systemd only
+	n := 0
+	for _, dir := range []string{"api", "client", "internal", "cmd/berm"} {
+		err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			for i, l := range strings.Split(string(b), "\n") {
+				if !line.MatchString(l) {
+					continue
+				}
+				for _, m := range command.FindAllStringSubmatch(l, -1) {
+					if slices.Contains(prose, m[1]) {
+						continue
+					}
+					n++
+					v, ok := find(m[1])
+					if ok && v.subs != nil && m[2] != "" {
+						_, ok = findIn(v.subs, m[2])
+					}
+					if !ok {
+						t.Errorf("%s:%d: there is no %q", path, i+1, m[0])
+					}
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n < 50 {
+		t.Errorf("only %d hints were found", n)
 	}
 }
