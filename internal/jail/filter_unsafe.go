@@ -50,9 +50,31 @@ func answer(k uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k}
 }
 
-// refuse is the program that answers EPERM to calls. A call of another ABI kills.
+// refuse is the program that answers EPERM to calls, to a clone into a new
+// namespace (where a process has rights that it lost here), and to sockets that
+// are neither unix nor internet ones; clone3, whose flags a filter cannot read,
+// does not exist for it. A call of another ABI kills.
 func refuse(calls []uint32) []unix.SockFilter {
-	return append(refusing(calls), answer(unix.SECCOMP_RET_ALLOW))
+	const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+	allow := answer(unix.SECCOMP_RET_ALLOW)
+	return append(refusing(calls),
+		equal(unix.SYS_CLONE3, 0, 1),
+		answer(unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)),
+		equal(unix.SYS_CLONE, 0, 4),
+		load(offArg0),
+		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 0, Jf: 1, K: namespaces},
+		answer(eperm),
+		allow,
+		equal(unix.SYS_SOCKET, 1, 0),
+		allow,
+		load(offArg0),
+		equal(unix.AF_UNIX, 2, 0),
+		equal(unix.AF_INET, 1, 0),
+		equal(unix.AF_INET6, 0, 1),
+		allow,
+		answer(eperm),
+	)
 }
 
 func refusing(calls []uint32) []unix.SockFilter {

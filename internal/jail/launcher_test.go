@@ -21,6 +21,9 @@ func TestMain(m *testing.M) {
 	case "jail-child":
 		child()
 		os.Exit(0)
+	case "dropped-child":
+		dropped()
+		os.Exit(0)
 	case "confined-child":
 		confined()
 		os.Exit(0)

@@ -165,11 +165,11 @@ func (e *Engine) takeOver(ctx context.Context, b *box, p *past, x backend.Held) 
 	}
 	inst, err := e.reach(ctx, b.handle)
 	switch {
-	case err == nil && !p.started: // nobody was told its id
+	case err == nil && !p.started && !b.begun: // nobody was told its id
 		e.halted(inst)
 		e.neverStarted(b, system, errors.New(abandoned))
 		e.forgotten(b.handle)
-	case errors.Is(err, backend.ErrGone) && !p.started:
+	case errors.Is(err, backend.ErrGone) && !p.started && !b.begun:
 		e.neverStarted(b, system, errors.New(abandoned))
 		e.forgotten(b.handle)
 	case errors.Is(err, backend.ErrGone):

@@ -20,6 +20,7 @@ type box struct {
 	session string // never changes
 	handle  backend.Handle
 	created time.Time
+	begun   bool   // its start is recorded
 	seq     uint64 // the log's head when it was decided: all of its events are later
 	spec    backend.Spec
 	most    float64           // the most an exec may ask for if nobody chose a limit; 0: somebody did

@@ -240,6 +240,12 @@ func (e *Engine) welcome(ctx context.Context, b *box, actor string) error {
 		b.mu.Unlock()
 		err = e.decided(ctx, b, b.event(actor, api.EventSandboxStarted, startedData{TimingsMS: timings}))
 	}
+	if err == nil { // the event can be older one day than what the log keeps
+		b.mu.Lock()
+		b.begun = true
+		b.mu.Unlock()
+		err = e.save(b)
+	}
 	if err == nil {
 		return nil
 	}

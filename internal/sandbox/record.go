@@ -21,6 +21,7 @@ type record struct {
 	Image      string            `json:"image"`
 	Created    time.Time         `json:"created"`
 	Seq        uint64            `json:"seq"`
+	Begun      bool              `json:"begun,omitempty"` // its start is recorded: its id may be known to somebody
 	Env        map[string]string `json:"env,omitempty"`
 	ExecMost   float64           `json:"exec_most,omitempty"`
 	TTL        time.Duration     `json:"ttl"`
@@ -41,7 +42,7 @@ func (e *Engine) save(b *box) error {
 	}
 	b.mu.Lock()
 	r := record{
-		Version: recordVersion, Handle: b.handle, Actor: b.actor, Image: b.spec.Image, Created: b.created, Seq: b.seq,
+		Version: recordVersion, Handle: b.handle, Actor: b.actor, Image: b.spec.Image, Created: b.created, Seq: b.seq, Begun: b.begun,
 		Env: maps.Clone(b.env), ExecMost: b.most, TTL: b.ttl, Idle: b.idle, Persistent: b.persistent, Bound: b.bound,
 		State: b.state, Public: b.public, EndedAt: b.endedAt, Report: b.report, Key: b.key,
 	}
@@ -57,6 +58,7 @@ func (e *Engine) save(b *box) error {
 func (r record) restore(id string) *box {
 	b := newBox(id, r.Created)
 	b.tenant, b.actor, b.session, b.handle, b.seq = r.Public.Tenant, r.Actor, r.Public.Session, r.Handle, r.Seq
+	b.begun = r.Begun
 	b.spec = backend.Spec{ID: id, Image: r.Image, Hostname: hostname, Limits: r.Public.Limits}
 	b.most, b.env, b.ttl, b.idle, b.persistent, b.bound = r.ExecMost, r.Env, r.TTL, r.Idle, r.Persistent, r.Bound
 	b.public, b.endedAt, b.report, b.key = r.Public, r.EndedAt, r.Report, r.Key

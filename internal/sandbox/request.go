@@ -78,7 +78,11 @@ func (e *Engine) decide(c Caller, req api.CreateRequest) (w wanted, err error) {
 	if err := e.template(c, &w, req.Template); err != nil {
 		return w, err
 	}
-	e.times(&w, req, asked)
+	most := 0.0
+	if c.Ceiling != nil {
+		most = c.Ceiling.TTLSeconds
+	}
+	e.times(&w, req, asked, most)
 	if open && req.RunID == "" && e.opt.Journal != nil {
 		w.execMost = api.Unlimited
 		if c.Ceiling != nil && c.Ceiling.Limits.TimeoutSeconds > 0 {
@@ -216,8 +220,9 @@ func sameName(template string) (string, error) {
 
 // times settles what ends a sandbox by time. Without a journal, which is one
 // run of one command line, nothing does that was not asked for; a run that
-// says nothing has the time of its exec and what goes with it.
-func (e *Engine) times(w *wanted, req api.CreateRequest, asked bool) {
+// says nothing has the time of its exec and what goes with it, at most what the
+// caller's ceiling says (0: it says nothing).
+func (e *Engine) times(w *wanted, req api.CreateRequest, asked bool, most float64) {
 	durable := e.opt.Journal != nil
 	w.persistent = req.Persistent
 	w.ttl, w.idle = seconds(req.TTLSeconds), seconds(req.IdleTimeoutSeconds)
@@ -225,6 +230,9 @@ func (e *Engine) times(w *wanted, req api.CreateRequest, asked bool) {
 		run := float64(api.MaxTTLSeconds)
 		if req.Limits.TimeoutSeconds != api.Unlimited {
 			run = min(run, req.Limits.TimeoutSeconds+DeadlineSlack.Seconds())
+		}
+		if most > 0 {
+			run = min(run, most)
 		}
 		if w.ttl == 0 || seconds(run) < w.ttl { // a ceiling stays one
 			w.ttl = seconds(run)

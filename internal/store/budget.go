@@ -17,17 +17,28 @@ const callerWeight = 10
 type budget struct {
 	max    Budget
 	minute int64
-	spent  map[string]*Budget
+	spent  map[string]*Budget // by sandbox
+	bytes  map[string]int64   // by tenant
 }
 
-// charge books an event. What ends a sandbox or a command is always taken: there
-// is one for each that began.
+// charge books an event. What ends a sandbox or a command is always taken, as is
+// the start of what was decided: there is one for each that was charged.
 func (b *budget) charge(e *api.Event, size int, now time.Time) error {
-	if e.SandboxID == "" || strings.HasPrefix(e.Type, "sandbox.") || e.Type == api.EventExecEnded {
+	switch e.Type {
+	case api.EventSandboxStarted, api.EventSandboxEnded, api.EventExecEnded, api.EventTokenRevoked:
 		return nil
 	}
 	if m := now.Unix() / 60; m != b.minute || b.spent == nil {
-		b.minute, b.spent = m, map[string]*Budget{}
+		b.minute, b.spent, b.bytes = m, map[string]*Budget{}, map[string]int64{}
+	}
+	if e.Tenant != "" && e.Actor != "system" {
+		if b.bytes[e.Tenant]+int64(size) > b.max.TenantBytes {
+			return ErrBudget
+		}
+		b.bytes[e.Tenant] += int64(size)
+	}
+	if e.SandboxID == "" || e.Type == api.EventSandboxCreated {
+		return nil
 	}
 	s := b.spent[e.SandboxID]
 	if s == nil {

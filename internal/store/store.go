@@ -39,10 +39,12 @@ type Options struct {
 }
 
 // Budget is what one sandbox may write into the log in a minute. What a client
-// causes (exec.*, file.*) counts a tenth of that.
+// causes (exec.*, file.*) counts a tenth of that. TenantBytes bounds all that one
+// tenant writes, so that none can push the others' past out of the log.
 type Budget struct {
-	Events int   // 0: 10,000
-	Bytes  int64 // 0: 4 MiB
+	Events      int   // 0: 10,000
+	Bytes       int64 // 0: 4 MiB
+	TenantBytes int64 // 0: 32 MiB
 }
 
 // Query selects events. The zero value is the first ones of all.
@@ -100,6 +102,7 @@ func (o Options) withDefaults() Options {
 	def(&o.MaxBytes, 1<<30)
 	def(&o.ReserveBytes, 4<<20)
 	def(&o.Budget.Bytes, 4<<20)
+	def(&o.Budget.TenantBytes, 32<<20)
 	if o.Budget.Events <= 0 {
 		o.Budget.Events = 10_000
 	}
