@@ -21,10 +21,10 @@ import (
 // Config is the config file of `berm serve`: flat, one key a line; unknown keys
 // fail. Flags win over it.
 type Config struct {
-	Listen  []string `yaml:"listen"`   // addresses, as in 127.0.0.1:7070
-	TLSCert string   `yaml:"tls_cert"` // files; with both, TCP speaks TLS only
-	TLSKey  string   `yaml:"tls_key"`
-	Hosts   []string `yaml:"hosts"` // further names that clients may call this daemon by
+	Listen  list   `yaml:"listen"`   // addresses, as in 127.0.0.1:7070
+	TLSCert string `yaml:"tls_cert"` // files; with both, TCP speaks TLS only
+	TLSKey  string `yaml:"tls_key"`
+	Hosts   list   `yaml:"hosts"` // further names that clients may call this daemon by
 
 	MemoryBudget          size     `yaml:"memory_budget"`   // sum of all memory caps; 0: 80 % of the host's memory
 	QuotaSandboxes        int      `yaml:"quota_sandboxes"` // of one tenant; 0: no bound
@@ -36,6 +36,19 @@ type Config struct {
 	LogLevel              string   `yaml:"log_level"`       // debug, info, warn or error
 
 	Alerts []alert.Rule `yaml:"alerts"` // events that match are told to a webhook or a command
+}
+
+// A list may be written as one string, if it has one thing in it.
+type list []string
+
+func (l *list) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		if *l = nil; n.Value != "" {
+			*l = list{n.Value}
+		}
+		return nil
+	}
+	return n.Decode((*[]string)(l))
 }
 
 type size int64
@@ -120,6 +133,9 @@ func (c *Config) check() error {
 	case "", "debug", "info", "warn", "error":
 	default:
 		return fmt.Errorf("log_level: %.40q is none of debug, info, warn, error", c.LogLevel)
+	}
+	if _, err := alert.New(c.Alerts, nil, nil, nil); err != nil {
+		return err
 	}
 	if c.QuotaSandboxes < 0 || c.QuotaCreatesPerMinute < 0 {
 		return errors.New("a quota cannot be negative")

@@ -40,6 +40,9 @@ alerts:
     webhook: https://alerts.example/berm
     secret: sixteen-or-more-characters
 `, ""},
+		{"one address", "listen: 127.0.0.1:0\nhosts: berm.internal\n", ""},
+		{"addresses of a wrong kind", "listen: {a: b}\n", "line 1"},
+		{"a bad alert", "alerts:\n  - name: Caps!\n", "alert \"Caps!\""},
 		{"unknown key", "memory: 1g\n", "line 1: memory is not a key"},
 		{"unknown key below", "alerts:\n  - types: [a]\n    webhook: x\n    url: y\n", "url"},
 		{"wrong kind", "quota_sandboxes: many\n", "many"},
