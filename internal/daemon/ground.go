@@ -38,15 +38,15 @@ type ground struct {
 	urlFile *os.File // state/url
 }
 
-// lay makes the ground. What an earlier daemon left is taken over.
-func lay(ctx context.Context, o ServeOptions) (_ *ground, err error) {
+// claim makes this process the one daemon of its state directory.
+func claim(stateDir string) (_ *ground, err error) {
 	g := &ground{}
 	defer func() {
 		if err != nil {
 			g.close()
 		}
 	}()
-	if g.state, err = StateDir(o.StateDir); err != nil {
+	if g.state, err = StateDir(stateDir); err != nil {
 		return nil, err
 	}
 	if err := closeOnExec(); err != nil {
@@ -55,36 +55,41 @@ func lay(ctx context.Context, o ServeOptions) (_ *ground, err error) {
 	if g.dir, err = os.Open(g.state); err != nil {
 		return nil, unusable(g.state, err)
 	}
-	if err := g.takeLock(); err != nil {
-		return nil, err
-	}
+	return g, g.takeLock()
+}
+
+// lay makes the rest of the ground. What an earlier daemon left is taken over.
+func (g *ground) lay(ctx context.Context, o ServeOptions) error {
+	slow := newSlow(o.Stderr)
+	defer slow.end()
+	o.Image.Progress = slow.image
 	runtimeFile, err := unpack(g.state, o.Sandbox)
 	if err != nil {
-		return nil, unusable(g.state, err)
+		return unusable(g.state, err)
 	}
 	g.runtime = filepath.Base(filepath.Dir(runtimeFile))
 	if err := g.findKeeper(ctx, runtimeFile); err != nil {
-		return nil, err
+		return err
 	}
 	if err := g.images(ctx, o); err != nil {
-		return nil, err
+		return err
 	}
 	if os.Geteuid() == 0 {
 		if g.lease, err = jail.LeaseUID(); err != nil {
-			return nil, err
+			return err
 		}
 		g.uid = g.lease.UID
 	}
 	if err := g.handOver(); err != nil {
-		return nil, unusable(g.state, err)
+		return unusable(g.state, err)
 	}
 	if g.token, err = g.ownFile("token"); err != nil {
-		return nil, unusable(g.state, err)
+		return unusable(g.state, err)
 	}
 	if g.urlFile, err = g.ownFile("url"); err != nil {
-		return nil, unusable(g.state, err)
+		return unusable(g.state, err)
 	}
-	return g, nil
+	return nil
 }
 
 func (g *ground) close() {
@@ -97,6 +102,15 @@ func (g *ground) close() {
 		g.keeper.Close()
 	}
 	g.lease.Release()
+}
+
+// unlist takes away what leads clients here, as far as our rights go: an address
+// that nobody serves any more. A socket that stays refuses, and that says the same.
+func (g *ground) unlist() {
+	rewrite(g.urlFile, "")
+	for _, name := range []string{"url", socketName} {
+		os.Remove(below(g.dir, name))
+	}
 }
 
 // takeLock makes this the one daemon of its state directory.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -55,44 +56,94 @@ type door struct {
 	url string // "" for the socket
 }
 
-// doors opens the socket of the state directory and every address.
-func (g *ground) doors(addrs []string, cert *tls.Config) (ds []door, err error) {
-	defer func() {
-		if err != nil {
-			for _, d := range ds {
-				d.Close()
+// An address is where to listen, checked before anything is made.
+type address struct {
+	network    string // tcp, tcp4 or tcp6
+	host, port string
+	called     string // the host by which clients get there
+}
+
+// addresses checks where to listen. hosts are what clients may call us by.
+func addresses(list []string, cert *tls.Config, hosts []string) (as []address, err error) {
+	for _, s := range list {
+		if s == "none" {
+			if len(list) > 1 {
+				return nil, &api.Error{Code: api.CodeBadRequest, Message: "listen: none stands beside others", Hint: "berm serve --listen none, for the socket only"}
 			}
-		}
-	}()
-	u, err := listenUnix(g.dir, "unix", "berm.sock")
-	if err != nil {
-		return nil, unusable(g.state, err)
-	}
-	ds = append(ds, door{Listener: u})
-	for _, a := range addrs {
-		if a == "none" || a == "" {
 			continue
 		}
-		host, _, err := net.SplitHostPort(a)
-		if err != nil {
-			return ds, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("listen: %.80q is not an address: %v", a, err), Hint: "berm serve --listen " + DefaultListen}
+		host, port, err := net.SplitHostPort(s)
+		if err == nil {
+			_, err = net.LookupPort("tcp", port)
 		}
-		if ip := net.ParseIP(host); cert == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return ds, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("listen: %s is not a loopback address, and without TLS tokens would cross the network in clear", a),
-				Hint: "berm serve --listen " + a + " --tls-cert FILE --tls-key FILE"}
+		if err != nil || host == "" {
+			return nil, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("listen: %.80q is not HOST:PORT", s), Hint: "berm serve --listen " + DefaultListen}
 		}
-		l, err := net.Listen("tcp", a)
-		if err != nil {
-			return ds, &api.Error{Code: api.CodeHostFailure, Message: "listen: " + err.Error(), Hint: "berm serve --listen 127.0.0.1:0, for any free port"}
+		a := address{network: "tcp", host: host, port: port, called: host}
+		ip := net.ParseIP(host)
+		switch {
+		case ip == nil: // a name
+		case ip.To4() != nil: // else 0.0.0.0 would take in IPv6 as well
+			a.network = "tcp4"
+		default:
+			a.network = "tcp6"
 		}
-		url := "http://" + l.Addr().String()
+		if cert == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return nil, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("listen: %s is not a loopback address, and without TLS tokens would cross the network in clear", s),
+				Hint: "berm serve --listen " + s + " --tls-cert FILE --tls-key FILE"}
+		}
 		if cert != nil {
-			l, url = tls.NewListener(l, cert), "https://"+l.Addr().String()
+			a.called = called(host, ip, cert.Certificates[0].Leaf, hosts)
 		}
-		ds = append(ds, door{l, url})
+		as = append(as, a)
 	}
-	return ds, nil
+	return as, nil
 }
+
+// called is the name that a client uses so that the certificate fits: the
+// address asked for if it does, else the first that we are known by.
+func called(host string, ip net.IP, leaf *x509.Certificate, hosts []string) string {
+	if (ip == nil || !ip.IsUnspecified()) && leaf.VerifyHostname(host) == nil {
+		return host
+	}
+	if len(hosts) > 0 {
+		if h, _, err := net.SplitHostPort(hosts[0]); err == nil {
+			return h
+		}
+		return strings.Trim(hosts[0], "[]")
+	}
+	for _, n := range leaf.DNSNames {
+		if !strings.HasPrefix(n, "*") {
+			return n
+		}
+	}
+	return host
+}
+
+// open listens there.
+func (a address) open(cert *tls.Config) (door, error) {
+	l, err := net.Listen(a.network, net.JoinHostPort(a.host, a.port))
+	if err != nil {
+		return door{}, &api.Error{Code: api.CodeHostFailure, Message: "listen: " + err.Error(), Hint: "berm serve --listen 127.0.0.1:0, for any free port"}
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	url := "http://" + net.JoinHostPort(a.called, port)
+	if cert != nil {
+		l, url = tls.NewListener(l, cert), "https"+strings.TrimPrefix(url, "http")
+	}
+	return door{l, url}, nil
+}
+
+// socket opens the door that only the owner of the state directory has.
+func (g *ground) socket() (door, error) {
+	l, err := listenUnix(g.dir, "unix", socketName)
+	if err != nil {
+		return door{}, unusable(g.state, err)
+	}
+	return door{Listener: l}, nil
+}
+
+const socketName = "berm.sock"
 
 // names are the Host headers under which the doors may be called, beside those
 // of the config: a page that found its way here under another name is refused.
@@ -102,9 +153,11 @@ func names(ds []door, more []string) []string {
 		if d.url == "" {
 			continue
 		}
-		host, _, err := net.SplitHostPort(d.Addr().String())
-		if ip := net.ParseIP(strings.Trim(host, "[]")); err == nil && ip != nil && !ip.IsUnspecified() {
-			out = append(out, host)
+		for _, addr := range []string{d.Addr().String(), d.url[strings.LastIndexByte(d.url, '/')+1:]} {
+			host, _, err := net.SplitHostPort(addr)
+			if ip := net.ParseIP(host); err == nil && (ip == nil || !ip.IsUnspecified()) {
+				out = append(out, host)
+			}
 		}
 	}
 	return out
@@ -116,6 +169,9 @@ func readCert(cert, key string) (*tls.Config, error) {
 		return nil, nil
 	}
 	c, err := tls.LoadX509KeyPair(cert, key)
+	if err == nil && c.Leaf == nil {
+		c.Leaf, err = x509.ParseCertificate(c.Certificate[0])
+	}
 	if err != nil {
 		return nil, &api.Error{Code: api.CodeBadRequest, Message: "TLS: " + err.Error(), Hint: "--tls-cert and --tls-key are PEM files"}
 	}

@@ -68,20 +68,38 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	g, err := lay(ctx, o)
+	addrs, err := addresses(cfg.Listen, cert, cfg.Hosts)
+	if err != nil {
+		return err
+	}
+	g, err := claim(o.StateDir)
 	if err != nil {
 		return err
 	}
 	defer g.close()
-	doors, err := g.doors(cfg.Listen, cert)
-	if err != nil {
-		return err
-	}
+	// A port that is taken is said before an image is built for nothing. Whoever
+	// calls meanwhile waits.
+	var doors []door
 	defer func() {
 		for _, d := range doors {
 			d.Close()
 		}
 	}()
+	for _, a := range addrs {
+		d, err := a.open(cert)
+		if err != nil {
+			return err
+		}
+		doors = append(doors, d)
+	}
+	if err := g.lay(ctx, o); err != nil {
+		return err
+	}
+	u, err := g.socket()
+	if err != nil {
+		return err
+	}
+	doors = append(doors, u)
 	host := sandbox.HostFacts()
 
 	if err := jail.Drop(g.uid); err != nil {
@@ -117,6 +135,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	}
 	ready.tell("STOPPING=1")
 	d.end(err == nil)
+	g.unlist()
 	return err
 }
 
