@@ -73,7 +73,8 @@ type entry struct {
 	Hash      string `json:"sha256"` // of the token, hex
 	RevokedAt string `json:"revoked_at,omitempty"`
 
-	expires time.Time // zero: never
+	expires time.Time     // zero: never
+	gone    chan struct{} // closed when it is revoked
 }
 
 // dead is when it stopped to work; zero: it works.
@@ -133,6 +134,9 @@ func (t *Tokens) take(e *entry) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if e.gone == nil {
+		e.gone = make(chan struct{})
+	}
 	t.byHash[h], t.byID[e.TokenID] = e, e
 	return nil
 }
@@ -272,7 +276,11 @@ func (t *Tokens) Revoke(ctx context.Context, by Identity, idOrPrefix string) err
 	if err := t.bucket.Put(next.TokenID, &next); err != nil {
 		return err
 	}
-	return t.take(&next)
+	if err := t.take(&next); err != nil {
+		return err
+	}
+	close(next.gone) // what was begun with it ends
+	return nil
 }
 
 func (t *Tokens) find(by Identity, idOrPrefix string) (*entry, error) {

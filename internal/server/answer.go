@@ -2,9 +2,11 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,14 +18,34 @@ type answer struct {
 	timeout time.Duration // of one write
 	status  int           // 0: nothing was sent
 	written int64
-	taken   bool // the connection is somebody else's
+	taken   atomic.Bool // the connection is somebody else's
+
+	life context.Context // of the token; nil: none
+	late int             // bytes written after its end
+}
+
+// lastWords is how much may be written when the token is no longer valid: an
+// error, or the answer to what ended it.
+const lastWords = 64 << 10
+
+// hang makes the answer end when life does, wherever its handler stands.
+func (a *answer) hang(life context.Context) (stop func() bool) {
+	a.life = life
+	return context.AfterFunc(life, func() {
+		if a.taken.Load() {
+			return // whoever has the connection sees to it
+		}
+		now := time.Now()
+		a.rc.SetReadDeadline(now)
+		a.rc.SetWriteDeadline(now)
+	})
 }
 
 func newAnswer(w http.ResponseWriter, timeout time.Duration) *answer {
 	return &answer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: timeout}
 }
 
-func (a *answer) begun() bool { return a.status != 0 || a.taken }
+func (a *answer) begun() bool { return a.status != 0 || a.taken.Load() }
 
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 && status >= 200 {
@@ -35,6 +57,11 @@ func (a *answer) WriteHeader(status int) {
 func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
+	}
+	if a.life != nil && a.life.Err() != nil {
+		if a.late += len(p); a.late > lastWords {
+			return 0, context.Cause(a.life)
+		}
 	}
 	a.rc.SetWriteDeadline(time.Now().Add(a.timeout))
 	n, err := a.ResponseWriter.Write(p)
@@ -57,7 +84,7 @@ func (a *answer) Flush() { a.FlushError() }
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	nc, rw, err := a.rc.Hijack()
 	if err == nil {
-		a.taken = true
+		a.taken.Store(true)
 		if a.status == 0 {
 			a.status = http.StatusSwitchingProtocols
 		}

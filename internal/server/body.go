@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -58,17 +59,21 @@ func decodeBytes(b []byte, v any) error {
 // stream returns a body of any size. Its bytes may take any time, but not a
 // pause longer than the read timeout.
 func (s *server) stream(w http.ResponseWriter, r *http.Request) io.Reader {
-	return &paced{r: r.Body, rc: http.NewResponseController(w), pause: s.opt.ReadTimeout}
+	return &paced{r: r.Body, rc: http.NewResponseController(w), pause: s.opt.ReadTimeout, ctx: r.Context()}
 }
 
 type paced struct {
 	r     io.Reader
 	rc    *http.ResponseController
 	pause time.Duration
+	ctx   context.Context
 }
 
 func (p *paced) Read(b []byte) (int, error) {
 	p.rc.SetReadDeadline(time.Now().Add(p.pause))
+	if err := p.ctx.Err(); err != nil { // after the deadline: who ends the context sets one as well
+		return 0, context.Cause(p.ctx)
+	}
 	n, err := p.r.Read(b)
 	if err == io.EOF {
 		p.rc.SetReadDeadline(time.Time{})

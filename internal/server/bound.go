@@ -39,6 +39,7 @@ func (s *server) hold(w http.ResponseWriter, r *http.Request, sb api.Sandbox) er
 	}
 	defer nc.Close()
 	defer context.AfterFunc(s.stopping, func() { nc.Close() })()
+	defer context.AfterFunc(callOf(r).life, func() { nc.Close() })()
 	nc.SetDeadline(time.Now().Add(s.opt.LastWord))
 	_, err = fmt.Fprintf(nc, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: %s\r\nConnection: Upgrade\r\nX-Request-Id: %s\r\n\r\n%s\n",
 		api.BoundProtocol, w.Header().Get("X-Request-Id"), line)

@@ -21,6 +21,7 @@ type call struct {
 	route api.Route
 	tail  string // what follows the route's path, escaped as it came; "" or with its slash
 	who   auth.Identity
+	life  context.Context // ends when the token stops to work, and with nothing else before the request is over
 }
 
 type callKey struct{}
@@ -31,7 +32,7 @@ func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call)
 // ServeHTTP leads one request through the door: is the address ours, who asks,
 // is there such a route, may they; then the handler.
 func (s *server) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	c := &call{id: requestID(r)}
+	c := &call{id: requestID(r), life: context.WithoutCancel(r.Context())}
 	a := newAnswer(rw, s.opt.WriteTimeout)
 	a.Header().Set("X-Request-Id", c.id)
 	if r.Body != nil && r.Body != http.NoBody {
@@ -94,6 +95,12 @@ func (s *server) serve(a *answer, r *http.Request, c *call) error {
 			return err
 		}
 		defer done()
+		var end context.CancelFunc
+		c.life, end = s.opt.Auth.Alive(c.life, c.who.TokenID)
+		defer end()
+		ctx, end = hang(ctx, c.life)
+		defer end()
+		defer a.hang(c.life)()
 		ctx = sandbox.As(ctx, caller(c.who))
 	}
 	r = r.WithContext(ctx)
@@ -107,7 +114,11 @@ func (s *server) serve(a *answer, r *http.Request, c *call) error {
 	if m.handle == nil {
 		return &api.Error{Code: api.CodeUnavailable, Message: "not available here: " + m.route.Missing + " (" + m.route.Name + ")", Hint: "GET /v1/routes says what is"}
 	}
-	return m.handle(a, r)
+	err := m.handle(a, r)
+	if err != nil && c.life.Err() != nil {
+		err = context.Cause(c.life)
+	}
+	return err
 }
 
 // requestID is the client's own word for its request, or a new one.

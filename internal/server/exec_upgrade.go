@@ -37,7 +37,7 @@ func (s *server) execUpgrade(w http.ResponseWriter, r *http.Request, req api.Exe
 		return nil // the connection is ours and gone: there is nobody to tell
 	}
 
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	ctx, cancel := upgraded(r)
 	defer cancel()
 	input, left := make(chan sandbox.Input), make(chan struct{})
 	go func() {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -46,7 +45,9 @@ func (s *server) dialPort(w http.ResponseWriter, r *http.Request) error {
 	wg.Go(func() { pipe(nc, guest, s.opt.WriteTimeout, stop) })
 	// The end of the server ends both. The request's own context ends as soon as
 	// the client closes its half.
-	ctx, cancel := s.untilStop(context.WithoutCancel(r.Context()), 0)
+	ctx, end := upgraded(r)
+	defer end()
+	ctx, cancel := s.untilStop(ctx, 0)
 	defer cancel(nil)
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()

@@ -27,6 +27,9 @@ type Auth interface {
 	// Check says whom a token speaks for. A token that is unknown, revoked or
 	// expired is an error, and it does not matter which.
 	Check(token string) (auth.Identity, error)
+	// Alive is a context that also ends when a token stops to work, with an
+	// *api.Error as its cause.
+	Alive(ctx context.Context, tokenID string) (context.Context, context.CancelFunc)
 	Create(ctx context.Context, by auth.Identity, req api.TokenRequest) (api.NewToken, error)
 	Revoke(ctx context.Context, by auth.Identity, idOrPrefix string) error
 	List(by auth.Identity) []api.Token

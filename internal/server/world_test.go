@@ -190,6 +190,10 @@ func (f *fakeAuth) Check(token string) (auth.Identity, error) {
 	return auth.Identity{}, fmt.Errorf("the token %s is no good", token)
 }
 
+func (f *fakeAuth) Alive(ctx context.Context, tokenID string) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
+}
+
 func (f *fakeAuth) Create(_ context.Context, by auth.Identity, req api.TokenRequest) (api.NewToken, error) {
 	return api.NewToken{Token: "e2b_new", Info: api.Token{TokenID: "t-new", Prefix: "e2b_new", Role: req.Role, Tenant: req.Tenant, Label: req.Label}}, nil
 }
