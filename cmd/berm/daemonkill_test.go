@@ -29,6 +29,9 @@ type ledger struct {
 	events  map[uint64]string // seq -> id
 }
 
+// shortTTL is the time of a sandbox that must end while no daemon lives.
+const shortTTL = 3 * time.Second
+
 // TestDaemonKill: kill -9 of the daemon under load, again and again. After each
 // one these hold, seen from outside:
 //
@@ -89,14 +92,18 @@ func TestDaemonKill(t *testing.T) {
 		}()
 		var short string
 		if round%5 == 0 {
-			short = s.create(api.CreateRequest{TTLSeconds: 1.5, Limits: api.Limits{MemoryBytes: 64 << 20}})
+			var sb api.Sandbox // on a busy machine its time may be over before it is up
+			code, b, err := s.do("POST", "/v1/sandboxes", api.CreateRequest{TTLSeconds: shortTTL.Seconds(), Limits: api.Limits{MemoryBytes: 64 << 20}})
+			if err == nil && code == 201 && json.Unmarshal(b, &sb) == nil {
+				short = sb.SandboxID
+			}
 		}
 		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 		down.Lock() // requests that are under way meet the kill; new ones wait
 		s.kill9()
 		before := len(s.processes("sandbox"))
 		if short != "" {
-			time.Sleep(3 * time.Second)
+			time.Sleep(shortTTL + 2*time.Second)
 			if after := len(s.processes("sandbox")); after >= before {
 				t.Errorf("round %d: a ttl passed without a daemon, and %d of %d sandbox processes are there", round, after, before)
 			}

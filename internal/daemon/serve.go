@@ -23,6 +23,7 @@ import (
 	"github.com/bermhq/berm/internal/backend/gvisor"
 	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/jail"
+	"github.com/bermhq/berm/internal/keeper"
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/server"
 	"github.com/bermhq/berm/internal/store"
@@ -332,7 +333,7 @@ func (d *daemon) end(orderly bool) {
 		if err := d.engine.Close(ctx); err != nil {
 			d.log.Error("not every sandbox ended", "error", err)
 		}
-		if err := d.g.keeper.Shutdown(ctx); err != nil {
+		if err := d.g.keeper.Shutdown(ctx); err != nil && !errors.Is(err, keeper.ErrCut) { // it may be gone before its answer is read
 			d.log.Error("the keeper did not stop", "error", err)
 		}
 	}
