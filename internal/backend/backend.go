@@ -32,6 +32,9 @@ type Spec struct {
 	Deadline time.Time  // the instance is killed by the host at this time; zero: never
 	// Extend allows that SetDeadline moves the end past Deadline.
 	Extend bool
+	// Bound has the host end the instance, with the cause "owner", as soon as
+	// the process that started it is gone, however that came.
+	Bound bool
 }
 
 // Handle finds a running instance again after a restart of the engine.
@@ -42,8 +45,11 @@ type Handle struct {
 
 // Exit is how an instance ended, as the host saw it.
 type Exit struct {
-	Cause string // "", or api.CapMemory, api.CapProcesses: the outer wall that ended it; or "stopped", "deadline"
+	Cause string // "", or api.CapMemory, api.CapProcesses: the outer wall that ended it; or "stopped", "deadline", "owner"
 	Code  int    // exit status or 128+signal of the outermost process
+
+	At       time.Time // when; zero: not known
+	Deadline time.Time // that it had then; zero: none, or not known
 }
 
 // Usage is what an instance took, from outside.

@@ -33,7 +33,7 @@ func FuzzRequest(f *testing.F) {
 			if q.Launch == nil {
 				return
 			}
-			s, err := k.admit(*q.Launch)
+			s, err := k.admit(*q.Launch, nil)
 			if err != nil {
 				return
 			}

@@ -42,7 +42,7 @@ func TestAdmit(t *testing.T) {
 			if tt.q.Args == nil {
 				tt.q.Args = []string{"runsc-sandbox", "boot"}
 			}
-			_, err := k.admit(tt.q)
+			_, err := k.admit(tt.q, nil)
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("admit = %v, want %q", err, tt.want)
 			}
@@ -84,11 +84,11 @@ func TestCeiling(t *testing.T) {
 	k := &Keeper{running: map[string]*sandbox{}, cfg: Config{Ceiling: c}}
 	q := Launch{ID: testID, Images: []string{strings.Repeat("a", 26)}, Args: []string{"runsc-sandbox"}, Limits: good.Limits,
 		DeadlineMS: time.Now().Add(time.Second).UnixMilli()}
-	if _, err := k.admit(q); err != nil {
+	if _, err := k.admit(q, nil); err != nil {
 		t.Fatal(err)
 	}
 	q.ID = "z" + testID[1:]
-	if _, err := k.admit(q); err == nil {
+	if _, err := k.admit(q, nil); err == nil {
 		t.Error("a second sandbox was admitted under a ceiling of one")
 	}
 	if err := (*Ceiling)(nil).admits(Launch{}, now); err != nil {

@@ -126,7 +126,7 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 // admit checks what an engine asks for: names are names, limits can be kept.
 // From here on the sandbox is known, so that it can be ended while it still
 // comes up.
-func (k *Keeper) admit(q Launch) (*sandbox, error) {
+func (k *Keeper) admit(q Launch, by *link) (*sandbox, error) {
 	if !idShape.MatchString(q.ID) {
 		return nil, fmt.Errorf("launch: %q is not a sandbox id", q.ID)
 	}
@@ -165,7 +165,7 @@ func (k *Keeper) admit(q Launch) (*sandbox, error) {
 		return nil, fmt.Errorf("launch: %d sandboxes run already, and no more can", most)
 	}
 	s := &sandbox{id: q.ID, last: q.DeadlineMS, gone: make(chan struct{}), unOOM: func() {},
-		lap: time.Now(), started: time.Now(), ask: q, parts: map[string]float64{}}
+		lap: time.Now(), started: time.Now(), ask: q, by: by, parts: map[string]float64{}}
 	if q.Extend {
 		s.last = 0
 	}

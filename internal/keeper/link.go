@@ -64,7 +64,7 @@ func (k *Keeper) serve(l *link) error {
 		// that comes right behind it finds it.
 		var s *sandbox
 		if q.Op == "launch" && q.Launch != nil {
-			s, err = k.admit(*q.Launch)
+			s, err = k.admit(*q.Launch, l)
 		}
 		go func() {
 			defer func() { <-slots }()

@@ -29,6 +29,9 @@ type Launch struct {
 	DeadlineMS int64       `json:"deadline_ms,omitempty"` // Unix milliseconds; 0: none
 	// Extend allows that the deadline is moved later than it was launched with.
 	Extend bool `json:"extend,omitempty"`
+	// Bound has it end with the connection that it was launched over, where
+	// others outlive that: nobody else has a use for it.
+	Bound bool `json:"bound,omitempty"`
 	// Runtime names the program to run, below runtimes/; "" is the keeper's own.
 	// So a daemon of another build than the keeper runs the program it came with.
 	Runtime string `json:"runtime,omitempty"`
@@ -57,6 +60,9 @@ type Exited struct {
 	Stat   jail.Stat `json:"stat"`  // last figures of its cgroup
 	Upper  int64     `json:"upper"` // bytes that the writable layer held at the end
 	Unkept string    `json:"unkept,omitempty"`
+	// Unix milliseconds: when it ended, and the deadline that it had then.
+	EndedMS    int64 `json:"ended_ms,omitempty"`
+	DeadlineMS int64 `json:"deadline_ms,omitempty"`
 }
 
 // Causes, as in Exited.

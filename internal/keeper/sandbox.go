@@ -28,6 +28,7 @@ type sandbox struct {
 	last    int64 // the latest deadline there can be, Unix milliseconds; 0: any
 	started time.Time
 	ask     Launch // what it was launched with
+	by      *link  // over which it was launched
 
 	hold     sync.Mutex // guards the descriptors above against being released
 	released bool
@@ -117,7 +118,7 @@ func (s *sandbox) born(p *os.Process) {
 // wait sees the child's end, cleans up and tells the engine.
 func (s *sandbox) wait(k *Keeper) {
 	st, err := s.proc.Wait()
-	e := Exited{ID: s.id, Code: -1}
+	e := Exited{ID: s.id, Code: -1, EndedMS: time.Now().UnixMilli()}
 	if err == nil {
 		if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			e.Code = 128 + int(ws.Signal())
@@ -130,7 +131,7 @@ func (s *sandbox) wait(k *Keeper) {
 	}
 	e.Upper = Allocated(s.upper)
 	s.mu.Lock()
-	e.Cause = s.cause
+	e.Cause, e.DeadlineMS = s.cause, s.deadline
 	s.mu.Unlock()
 	switch {
 	case e.Stat.OOMKills > 0 && (e.Cause == "" || e.Cause == CauseMemory):

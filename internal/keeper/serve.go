@@ -196,12 +196,19 @@ func (k *Keeper) replace(l *link) {
 	}
 }
 
-// left notes that a daemon is gone, unless another has taken its place.
+// left notes that a daemon is gone, unless another has taken its place. What
+// was bound to it ends now: all that it launched is known, for its requests
+// are read no more.
 func (k *Keeper) left(l *link) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.link == l {
 		k.link = nil
+	}
+	for _, s := range k.running {
+		if s.ask.Bound && s.by == l {
+			s.end(CauseOwner)
+		}
 	}
 	k.stirred()
 }

@@ -1,10 +1,12 @@
 package keeper
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -104,6 +106,50 @@ func TestServeKeepsEnds(t *testing.T) {
 	}
 	if _, err := c.Attach(t.Context(), id); !errors.Is(err, ErrGone) || errors.As(err, &ended) {
 		t.Errorf("Attach to what is forgotten: %v", err)
+	}
+}
+
+// What is bound to a daemon ends with its connection, however that ends, even
+// while it comes up; the rest goes on.
+func TestServeBound(t *testing.T) {
+	for name, part := range map[string]func(*rig, *Client){
+		"closed":   func(_ *rig, c *Client) { c.Close() },
+		"replaced": func(r *rig, _ *Client) { r.dial() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := serve(t, Config{}, ModeUnit)
+			c := r.dial()
+			free, _ := r.launch(c)
+			bound := fakeLaunch(r.id())
+			bound.Bound = true
+			if _, err := c.Launch(t.Context(), bound, devNull()); err != nil {
+				t.Fatal(err)
+			}
+			slow := fakeLaunch(r.id(), "slow=60000")
+			slow.Bound = true
+			go c.Launch(context.Background(), slow, devNull())
+			runs := func() int { left, _ := filepath.Glob(r.dir + "/runs/*"); return len(left) }
+			until(t, "the third is known", func() bool { return runs() == 3 })
+			began := time.Now()
+			part(r, c)
+			until(t, "what was bound is gone", func() bool { return runs() == 1 })
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("that took %v", took)
+			}
+			next := r.dial()
+			held, past, err := next.List(t.Context())
+			if err != nil || len(held) != 1 || held[0].ID != free {
+				t.Errorf("List = %+v, %v", held, err)
+			}
+			for _, e := range past {
+				if e.Cause != CauseOwner || e.EndedMS < began.UnixMilli() {
+					t.Errorf("it ended as %+v", e)
+				}
+			}
+			if len(past) == 0 || !slices.ContainsFunc(past, func(e Exited) bool { return e.ID == bound.ID }) {
+				t.Errorf("ends: %+v", past)
+			}
+		})
 	}
 }
 

@@ -181,13 +181,14 @@ func (e *Engine) takeOver(ctx context.Context, b *box, p *past, x backend.Held) 
 		e.mourn(b, x)
 	case err != nil: // it may live: its record stays, and its deadline holds
 		e.opt.Log.Error("sandbox cannot be reached; the next start tries again", "sandbox_id", b.id, "error", err)
+	case b.bound: // the connection that held it went with the engine before; its host is slow, or of an older build
+		e.halted(inst)
+		if again, err := e.held(ctx); err == nil {
+			x = again[b.handle]
+		}
+		e.mourn(b, x)
 	default:
 		e.welcomeBack(ctx, b, p, inst)
-		if b.bound { // the connection that held it went with the engine before
-			if _, err := e.remove(b, system); err != nil {
-				e.opt.Log.Error("a sandbox that was held would not end", "sandbox_id", b.id, "error", err)
-			}
-		}
 	}
 }
 
@@ -235,6 +236,9 @@ func (e *Engine) mourn(b *box, x backend.Held) {
 		b.usage.last, b.usage.memory, b.usage.tasks, b.usage.disk = u, max(u.MemoryPeak, u.MemoryBytes), u.Tasks, u.DiskBytes
 		b.usage.oomKills, b.usage.taskFails = u.OOMKills, u.TaskFails
 		b.ending = trueEnding("", x.Exit, u.OOMKills > 0, u.TaskFails > 0)
+		if b.bound && x.Exit.Cause == causeOwner {
+			b.ending = api.EndKilled // as when its connection goes alone
+		}
 		if x.Exit.Cause == causeDeadline {
 			b.ending = api.EndTTL
 		}

@@ -221,8 +221,11 @@ func (e *Engine) watch(b *box) {
 	e.bury(b)
 }
 
-// causeDeadline is backend.Exit's word for it.
-const causeDeadline = "deadline"
+// backend.Exit's words for it.
+const (
+	causeDeadline = "deadline"
+	causeOwner    = "owner"
+)
 
 // trueEnding is why a sandbox ended: what the host saw of it, where that is a
 // wall; else what it was marked with by whoever stopped it, "" for nobody.

@@ -69,7 +69,7 @@ func (e *Engine) draft(ctx context.Context, caller Caller, w wanted, be backend.
 	b.tenant, b.actor, b.session, b.key = caller.Tenant, caller.Actor, w.session, req.Key
 	b.handle = backend.Handle{Backend: info.Name, ID: b.id}
 	b.env, b.ttl, b.idle, b.persistent, b.bound, b.most = req.Env, w.ttl, w.idle, w.persistent, req.Bound, w.execMost
-	b.spec = backend.Spec{ID: b.id, Image: w.image, Hostname: hostname, Limits: req.Limits}
+	b.spec = backend.Spec{ID: b.id, Image: w.image, Hostname: hostname, Limits: req.Limits, Bound: req.Bound}
 	switch {
 	case e.opt.Journal != nil:
 		b.spec.Deadline, b.spec.Extend = b.created.Add(b.ttl+ttlSlack), true

@@ -75,6 +75,7 @@ func Backends(t *testing.T, s Suite) {
 		{"attach after the engine died", testRestart},
 		{"an end that no engine heard", testRestartEnded},
 		{"paused when the engine died", testRestartPaused},
+		{"bound to the engine that died", testRestartBound},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			NoLeak(t)

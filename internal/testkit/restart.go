@@ -137,6 +137,44 @@ func testRestartEnded(t *testing.T, b *bench) {
 	}
 }
 
+// What was bound to an engine ends with it, also a paused one, and nobody has to
+// ask for that; what was not goes on.
+func testRestartBound(t *testing.T, b *bench) {
+	if b.Restart == nil {
+		t.Skip("instances end with the engine")
+	}
+	free, _ := b.start(t, b.spec())
+	var bound []string
+	for n := range 2 {
+		s := b.spec()
+		s.Deadline, s.Extend, s.Bound = time.Now().Add(time.Hour), true, true
+		i, c := b.start(t, s)
+		if _, err := c.Hello(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p, ok := i.(backend.Pauser); ok && n > 0 {
+			if err := p.Pause(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bound = append(bound, s.ID)
+	}
+	b.be = b.Restart(t, b.be)
+	died := time.Now()
+	for _, id := range bound {
+		h := heldAs(t, b.be, id)
+		for ; h != nil && !h.Ended && time.Since(died) < caseTime; h = heldAs(t, b.be, id) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(died); h == nil || h.Exit.Cause != "owner" || took > 2*time.Second {
+			t.Errorf("after %v it is held as %+v", took, h)
+		}
+	}
+	if h := heldAs(t, b.be, free.Handle().ID); h == nil || h.Ended {
+		t.Errorf("what was not bound is held as %+v", h)
+	}
+}
+
 func testRestartPaused(t *testing.T, b *bench) {
 	if b.Restart == nil {
 		t.Skip("instances end with the engine")

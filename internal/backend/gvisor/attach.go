@@ -60,7 +60,7 @@ func (b *Backend) Held(ctx context.Context) ([]backend.Held, error) {
 	}
 	for _, e := range past {
 		out = append(out, backend.Held{Handle: backend.Handle{Backend: api.IsolationGVisor, ID: e.ID}, Ended: true,
-			Exit: backend.Exit{Cause: e.Cause, Code: e.Code}, Usage: usage(e.Stat, e.Upper)})
+			Exit: exit(e), Usage: usage(e.Stat, e.Upper)})
 	}
 	return out, nil
 }

@@ -137,7 +137,7 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	defer f.Close()
 	l := keeper.Launch{
 		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: []string{s.Image, b.agent}, Limits: HostLimits(s.Limits),
-		Extend: s.Extend, Runtime: b.opt.Runtime, PauseCall: callPause, ResumeCall: callResume,
+		Extend: s.Extend, Bound: s.Bound, Runtime: b.opt.Runtime, PauseCall: callPause, ResumeCall: callResume,
 	}
 	if s.Limits.Pids < 0 {
 		l.NProc = 4096 // the user accepted that no cgroup holds; this still keeps the host alive

@@ -146,12 +146,24 @@ func (i *instance) Wait(ctx context.Context) (backend.Exit, error) {
 	case <-i.run.Gone:
 		e := i.run.Exited
 		if e.Unkept != "" {
-			return backend.Exit{Cause: e.Cause, Code: e.Code}, fmt.Errorf("clean up %s: %s", i.id, e.Unkept)
+			return exit(e), fmt.Errorf("clean up %s: %s", i.id, e.Unkept)
 		}
-		return backend.Exit{Cause: e.Cause, Code: e.Code}, nil
+		return exit(e), nil
 	case <-ctx.Done():
 		return backend.Exit{}, ctx.Err()
 	}
+}
+
+// exit is the keeper's word on an end.
+func exit(e keeper.Exited) backend.Exit {
+	x := backend.Exit{Cause: e.Cause, Code: e.Code}
+	if e.EndedMS > 0 {
+		x.At = time.UnixMilli(e.EndedMS)
+	}
+	if e.DeadlineMS > 0 {
+		x.Deadline = time.UnixMilli(e.DeadlineMS)
+	}
+	return x
 }
 
 // Stop ends the sandbox and returns when no trace is left.

@@ -61,9 +61,21 @@ func over(opt Options, h *host) *Backend {
 
 // Restart is the sudden death of the process that b is in, and the next one:
 // streams that b handed out are cut, what is asked of its instances fails, and
-// nobody hears of their ends. The instances go on, for the Backend returned.
+// nobody hears of their ends. The instances go on, for the Backend returned, but
+// for those that were bound to b.
 func (b *Backend) Restart() *Backend {
 	b.die()
+	b.mu.Lock()
+	var bound []*box
+	for _, i := range b.live {
+		if i.bound == b {
+			bound = append(bound, i)
+		}
+	}
+	b.mu.Unlock()
+	for _, i := range bound {
+		i.end("owner")
+	}
 	return over(b.opt, b.host)
 }
 
@@ -101,6 +113,9 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	i := &box{
 		host: b.host, id: s.ID, dir: dir, inside: &guestHost{Host: agent.NewLocal(dir)},
 		life: life, kill: kill, free: make(chan struct{}, 1), gone: make(chan struct{}),
+	}
+	if s.Bound {
+		i.bound = b
 	}
 	i.agent = agent.New(i.inside)
 	i.free <- struct{}{}
@@ -170,6 +185,7 @@ type box struct {
 	dir    string
 	life   context.Context // ends with the box
 	kill   context.CancelFunc
+	bound  *Backend    // with whose process it ends; nil: with none
 	last   time.Time   // the latest deadline that there can be; zero: any
 	timer  *time.Timer // under mu, as what follows
 	at     time.Time
@@ -362,7 +378,7 @@ func (i *box) end(cause string) {
 		}
 		i.kill()
 		delete(i.live, i.id)
-		i.exit = backend.Exit{Cause: cause, Code: 137}
+		i.exit = backend.Exit{Cause: cause, Code: 137, At: time.Now(), Deadline: i.at}
 		i.past[i.id] = i.exit
 		i.mu.Unlock()
 		i.inside.end()
