@@ -209,6 +209,14 @@ func (s *served) processes(kind string) map[int]string {
 	return out
 }
 
+// memory is a line of the daemon's status, in bytes.
+func (s *served) memory(line string) int64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	_, after, _ := strings.Cut(string(b), line+":")
+	kb, _ := strconv.ParseInt(strings.Fields(after + " 0")[0], 10, 64)
+	return kb << 10
+}
+
 // do is one request with the admin token.
 func (s *served) do(method, path string, body any) (int, []byte, error) {
 	s.mu.Lock()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"hash"
 	"io"
 	"net/http"
@@ -42,13 +41,7 @@ func TestDaemonBigFile(t *testing.T) {
 	}
 	id := s.create(api.CreateRequest{Limits: api.Limits{DiskBytes: size + 64<<20, MemoryBytes: 512 << 20, TimeoutSeconds: 600}})
 	s.exec(id, "true")
-	peak := func() int64 {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-		_, after, _ := strings.Cut(string(b), "VmHWM:")
-		kb, _ := strconv.ParseInt(strings.Fields(after + " 0")[0], 10, 64)
-		return kb << 10
-	}
-	before := peak()
+	before := s.memory("VmHWM")
 	send := func(method string, body io.Reader) *http.Response {
 		req, err := http.NewRequest(method, s.url+"/v1/sandboxes/"+id+"/fs?path=/workspace/big", body)
 		if err != nil {
@@ -69,7 +62,7 @@ func TestDaemonBigFile(t *testing.T) {
 	if n, err := io.Copy(out, resp.Body); n != size || err != nil || string(out.Sum(nil)) != string(in.sum.Sum(nil)) {
 		t.Errorf("%d of %d bytes came back, or other ones: %v", n, size, err)
 	}
-	if more := peak() - before; before == 0 || more > 32<<20 {
+	if more := s.memory("VmHWM") - before; before == 0 || more > 32<<20 {
 		t.Errorf("the daemon's memory peaked %d MiB above the %d MiB before", more>>20, before>>20)
 	}
 }

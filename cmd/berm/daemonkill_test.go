@@ -382,12 +382,7 @@ func TestDaemonLeak(t *testing.T) {
 	}
 	id := s.create(api.CreateRequest{Limits: api.Limits{MemoryBytes: 128 << 20}})
 	s.exec(id, "true")
-	rss := func() int64 {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-		_, after, _ := strings.Cut(string(b), "VmRSS:")
-		kb, _ := strconv.ParseInt(strings.Fields(after + " 0")[0], 10, 64)
-		return kb << 10
-	}
+	rss := func() int64 { return s.memory("VmRSS") }
 	fds := func() int {
 		ents, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid))
 		return len(ents)
