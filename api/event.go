@@ -12,6 +12,10 @@ const (
 	EventSandboxChanged = "sandbox.changed" // ttl, idle timeout, persistence or tags
 	EventExecStarted    = "exec.started"    // decided; nothing was executed yet
 	EventExecEnded      = "exec.ended"
+	EventExecSignalled  = "exec.signalled" // decided: a signal, or KILL for all of it
+	EventExecInput      = "exec.input"     // bytes that a caller sent to the standard input of a detached one
+	EventPortOpened     = "port.opened"    // a connection to a port inside
+	EventPortClosed     = "port.closed"    // with what it carried
 	EventFileWritten    = "file.written"
 	EventFileRead       = "file.read"
 	EventPolicyChanged  = "policy.changed"

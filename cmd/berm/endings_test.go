@@ -15,6 +15,9 @@ import (
 	"github.com/bermhq/berm/api"
 )
 
+// busy is how much slower than an idle one the machine of a test may be.
+const busy = 4
+
 // run is one `berm run --json` and its exit code.
 func run(t *testing.T, args ...string) (api.RunReport, int) {
 	t.Helper()
@@ -78,8 +81,8 @@ func TestEndings(t *testing.T) {
 			if tt.cap == "" && len(r.CapsHit) > 0 {
 				t.Errorf("caps_hit %q, and none was touched", r.CapsHit)
 			}
-			if took > tt.atMost {
-				t.Errorf("took %v, over %v", took, tt.atMost)
+			if took > busy*tt.atMost {
+				t.Errorf("took %v, over %v even for a busy machine", took, tt.atMost)
 			}
 			if lim := r.Limits.MemoryBytes; r.Usage.MemoryPeakBytes > lim+lim/16 {
 				t.Errorf("memory peak %d over the cap %d", r.Usage.MemoryPeakBytes, lim)

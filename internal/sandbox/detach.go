@@ -215,6 +215,13 @@ func (e *Engine) SignalExec(ctx context.Context, id, exec string, sig int) error
 	if sig < 1 || sig > 64 {
 		return badRequest("signal %d is none", sig)
 	}
+	b, _, err := e.running(ctx, id, exec)
+	if err != nil {
+		return err
+	}
+	if err := e.decided(ctx, b, b.event(CallerOf(ctx).Actor, api.EventExecSignalled, signalData{ExecID: exec, Signal: sig})); err != nil {
+		return err
+	}
 	return e.tellExec(ctx, id, exec, func(ctx context.Context, g *guest.Client) error { return g.Signal(ctx, exec, sig) })
 }
 
@@ -249,6 +256,9 @@ func (e *Engine) KillExec(ctx context.Context, id, exec string) error {
 	}
 	if b.now() == Paused {
 		return b.usable()
+	}
+	if err := e.decided(ctx, b, b.event(CallerOf(ctx).Actor, api.EventExecSignalled, signalData{ExecID: exec, Signal: 9, All: true})); err != nil {
+		return err
 	}
 	j.kill()
 	select {
@@ -289,8 +299,14 @@ func (e *Engine) WriteStdin(ctx context.Context, id, exec string, r io.Reader, e
 		case <-ctx.Done():
 		}
 	}()
+	actor := CallerOf(ctx).Actor
 	in, err := b.guest.Stdin(ctx, exec)
 	var n int64
+	defer func() {
+		if n > 0 {
+			e.note(b, b.event(actor, api.EventExecInput, inputData{ExecID: exec, Bytes: n}))
+		}
+	}()
 	if err == nil {
 		n, err = io.CopyBuffer(in, struct{ io.Reader }{r}, make([]byte, 32<<10))
 	}

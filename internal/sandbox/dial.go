@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 
+	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/guest"
 )
 
@@ -36,14 +38,36 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		}
 		return nil, w.explain(fmt.Sprintf("port %d", port), err)
 	}
-	idle := b.busy()
-	return &dialed{Conn: c, close: sync.OnceFunc(func() { give(); idle() })}, nil
+	idle, actor := b.busy(), CallerOf(ctx).Actor
+	e.note(b, b.event(actor, api.EventPortOpened, portData{Port: port}))
+	d := &dialed{Conn: c}
+	d.close = sync.OnceFunc(func() {
+		give()
+		idle()
+		e.note(b, b.event(actor, api.EventPortClosed, portData{Port: port, In: d.in.Load(), Out: d.out.Load()}))
+	})
+	return d, nil
 }
 
-// dialed is a connection that gives its slot back.
+// dialed is a connection that counts and gives its slot back.
 type dialed struct {
 	net.Conn
-	close func()
+	in, out atomic.Int64 // bytes into the sandbox, and out of it
+	close   func()
+}
+
+// Read implements net.Conn.
+func (d *dialed) Read(p []byte) (int, error) {
+	n, err := d.Conn.Read(p)
+	d.out.Add(int64(n))
+	return n, err
+}
+
+// Write implements net.Conn.
+func (d *dialed) Write(p []byte) (int, error) {
+	n, err := d.Conn.Write(p)
+	d.in.Add(int64(n))
+	return n, err
 }
 
 // Close implements net.Conn.

@@ -157,3 +157,20 @@ type (
 		Partly bool   `json:"partly,omitempty"` // broke off
 	}
 )
+
+type signalData struct {
+	ExecID string `json:"exec_id"`
+	Signal int    `json:"signal"`
+	All    bool   `json:"all,omitempty"` // all that it started, too
+}
+
+type inputData struct {
+	ExecID string `json:"exec_id"`
+	Bytes  int64  `json:"bytes"`
+}
+
+type portData struct {
+	Port int   `json:"port"`
+	In   int64 `json:"bytes_in,omitempty"`  // into the sandbox
+	Out  int64 `json:"bytes_out,omitempty"` // out of it
+}

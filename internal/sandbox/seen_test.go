@@ -31,7 +31,7 @@ func TestSeenBeforeTheEnd(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, quick)
 			r.flaky.Usage = func() (backend.Usage, error) { return backend.Usage{Tasks: 277, MemoryPeak: 1 << 20}, nil }
-			said := make(chan bool)
+			said, crashed := make(chan bool), make(chan bool)
 			r.flaky.Conn = func(c net.Conn) net.Conn {
 				c.Close()
 				return testkit.Scripted(func(s *testkit.Script) {
@@ -42,11 +42,12 @@ func TestSeenBeforeTheEnd(t *testing.T) {
 					}
 					s.Frame(stream, guest.KindData, []byte("."))
 					close(said)
+					<-crashed // or its end would be nobody's for a while, and a busy machine makes that long
 					s.Close()
 				})
 			}
 			id := r.create(t, api.Limits{})
-			go func() { <-said; r.mem.Crash(id, tt.cause) }()
+			go func() { <-said; r.mem.Crash(id, tt.cause); close(crashed) }()
 			res, out := r.exec(t, id, "bomb")
 			if res.Ending != tt.ending || !slices.Equal(res.CapsHit, tt.caps) || out != "." {
 				t.Errorf("exec = %+v, %q", res, out)

@@ -46,7 +46,7 @@ func (b *budget) charge(e *api.Event, size int, now time.Time) error {
 		b.spent[e.SandboxID] = s
 	}
 	weight := callerWeight
-	if strings.HasPrefix(e.Type, "exec.") || strings.HasPrefix(e.Type, "file.") {
+	if strings.HasPrefix(e.Type, "exec.") || strings.HasPrefix(e.Type, "file.") || strings.HasPrefix(e.Type, "port.") {
 		weight = 1
 	}
 	if s.Events+weight > b.max.Events*callerWeight || s.Bytes+int64(weight*size) > b.max.Bytes*callerWeight {
