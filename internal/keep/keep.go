@@ -50,8 +50,45 @@ func (k *Keeper) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Len is how many bytes are kept.
+func (k *Keeper) Len() int64 { return int64(len(k.head) + len(k.tail)) }
+
+// Room is by how many bytes a write of n would make Len grow.
+func (k *Keeper) Room(n int) int64 {
+	return int64(min(n, k.headMax-len(k.head)+k.tailMax-len(k.tail)))
+}
+
+// Freeze lets it grow no more: from now on what is dropped is what does not fit
+// into the memory that it has.
+func (k *Keeper) Freeze() { k.headMax, k.tailMax = len(k.head), len(k.tail) }
+
 // Skip says that n bytes which belong here were lost elsewhere.
 func (k *Keeper) Skip(n int64) { k.dropped += n }
+
+// Parts is what was kept, in order and not copied: it holds until the next
+// write. Runes that the cut itself split are dropped.
+func (k *Keeper) Parts() (parts [3][]byte, dropped int64) {
+	parts = [3][]byte{k.head, k.tail[k.at:], k.tail[:k.at]}
+	dropped = k.dropped
+	if dropped > 0 {
+		h := len(parts[0])
+		parts[0] = trimEnd(parts[0])
+		dropped += int64(h - len(parts[0]))
+		for i, n := 1, 1; i < len(parts) && n < utf8.UTFMax; {
+			switch p := parts[i]; {
+			case len(p) == 0:
+				i++
+				continue
+			case utf8.RuneStart(p[0]):
+				return parts, dropped
+			}
+			parts[i] = parts[i][1:]
+			dropped++
+			n++
+		}
+	}
+	return parts, dropped
+}
 
 // Result is what was kept: as text, and in base64 if the text had to be
 // repaired. Runes that the cut itself split are dropped, not repaired.

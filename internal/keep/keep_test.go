@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -32,6 +33,10 @@ func TestKeeper(t *testing.T) {
 					s = s[n:]
 				}
 				got, raw, dropped := k.Result()
+				parts, d := k.Parts()
+				if all := bytes.Join(parts[:], nil); string(bytes.ToValidUTF8(all, []byte("\uFFFD"))) != got || d != dropped {
+					t.Fatalf("step %d: parts %q, %d dropped", step, all, d)
+				}
 				if got != tt.want || (raw != "") != tt.base64 {
 					t.Fatalf("step %d: %q %q, want %q", step, got, raw, tt.want)
 				}
@@ -43,5 +48,25 @@ func TestKeeper(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A frozen Keeper takes no more memory, and still has the newest bytes.
+func TestFreeze(t *testing.T) {
+	for _, tt := range []struct{ before, after, want string }{
+		{"", "abc", ""},
+		{"ab", "cdef", "ab"},
+		{"abcd12", "345", "abcd45"},
+	} {
+		k := New(8)
+		k.Write([]byte(tt.before))
+		k.Freeze()
+		if k.Room(100) != 0 {
+			t.Errorf("%q: room for %d", tt.before, k.Room(100))
+		}
+		k.Write([]byte(tt.after))
+		if got, _, _ := k.Result(); got != tt.want || k.Len() != int64(len(tt.before)) {
+			t.Errorf("%q: %q", tt.before, got)
+		}
 	}
 }

@@ -2,19 +2,14 @@ package server
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bermhq/berm/api"
-	"github.com/bermhq/berm/internal/keep"
 	"github.com/bermhq/berm/internal/sandbox"
 )
-
-// maxKept bounds what a plain answer holds of one stream, whatever the limit of
-// the sandbox is: it is in this process's memory.
-const maxKept = 16 << 20
 
 func (s *server) execRoutes() map[string]handler {
 	return map[string]handler{
@@ -79,12 +74,12 @@ func (s *server) execPlain(w http.ResponseWriter, r *http.Request, req api.ExecR
 	if err != nil {
 		return err
 	}
-	limit := sb.Limits.OutputBytes
-	if limit <= 0 || limit > maxKept {
-		limit = maxKept
+	out, err := newKept(sb.Limits.OutputBytes, &s.pool, sandbox.CallerOf(r.Context()).Tenant)
+	if err != nil {
+		return err
 	}
-	out := newKept(limit)
-	return s.slowly(w, r, func(ctx context.Context, started func()) (any, error) {
+	defer out.free()
+	return s.slowly(w, r, func(ctx context.Context, started func()) (*slowAnswer, error) {
 		began := time.Now()
 		res, err := s.e.Exec(ctx, id, req, sandbox.Streams{
 			Started: started,
@@ -97,47 +92,13 @@ func (s *server) execPlain(w http.ResponseWriter, r *http.Request, req api.ExecR
 		if res.NotStarted != "" {
 			out.write(sandbox.Stderr, []byte(notStarted(res)))
 		}
-		return execAnswer(res, out, time.Since(began)), nil
+		took := time.Since(began)
+		return &slowAnswer{out.size(), func(w io.Writer) error { return out.answer(w, res, took) }}, nil
 	})
 }
 
 // notStarted is for people who see the streams only.
 func notStarted(res api.ExecResult) string { return "berm: not started: " + res.NotStarted + "\n" }
-
-func execAnswer(res api.ExecResult, out *kept, took time.Duration) api.ExecAnswer {
-	a := api.ExecAnswer{ExecResult: res, TimedOut: res.Ending == api.EndTimeout, DurationMS: took.Milliseconds()}
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	var drop [2]int64
-	a.Stdout, a.StdoutBase64, drop[0] = out.k[0].Result()
-	a.Stderr, a.StderrBase64, drop[1] = out.k[1].Result()
-	a.Truncated = api.Truncated{Stdout: drop[0] > 0, Stderr: drop[1] > 0, DroppedBytes: drop[0] + drop[1]}
-	return a
-}
-
-// kept is the output of a command for its answer. The engine may still be
-// writing when it has given the result.
-type kept struct {
-	mu sync.Mutex
-	k  [2]*keep.Keeper
-}
-
-func newKept(limit int64) *kept {
-	return &kept{k: [2]*keep.Keeper{keep.New(limit), keep.New(limit)}}
-}
-
-func (o *kept) write(s sandbox.Stream, p []byte) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.k[s].Write(p)
-	return nil
-}
-
-func (o *kept) lost(s sandbox.Stream, n int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.k[s].Skip(n)
-}
 
 func streamOf(c api.Chunk) int {
 	if c.Stream == "stderr" {

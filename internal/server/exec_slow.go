@@ -2,21 +2,21 @@ package server
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 )
 
-// slowly runs f and answers with what it returns as JSON. What takes long
+// slowly runs f and answers with the JSON that it returns. What takes long
 // begins its answer before the end: the header, and a blank now and then, which
 // JSON does not mind and which keeps clients waiting that bound the silence. An
 // answer that has begun is completed or cut, so an error then is a cut.
 //
 // f's context ends when the client is gone. It says when it is certain that the
 // answer is no refusal.
-func (s *server) slowly(w http.ResponseWriter, r *http.Request, f func(ctx context.Context, certain func()) (any, error)) error {
+func (s *server) slowly(w http.ResponseWriter, r *http.Request, f func(ctx context.Context, certain func()) (*slowAnswer, error)) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	d := &drip{w: w, cancel: cancel, certain: make(chan struct{}), stop: make(chan struct{})}
@@ -32,19 +32,40 @@ func (s *server) slowly(w http.ResponseWriter, r *http.Request, f func(ctx conte
 	if err != nil {
 		return err // the edge cuts, if d has begun
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // our own types
-	}
-	b = append(b, '\n')
 	if !d.begun {
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	}
-	if _, err := w.Write(b); err != nil {
+	// A client may be slow, but what waits for it is in memory.
+	until := time.Now().Add(s.opt.WriteTimeout + time.Duration(v.size/slowest)*time.Second)
+	if err := v.write(&brisk{w, until}); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
+}
+
+// A slowAnswer is what slowly answers, and about how long it is.
+type slowAnswer struct {
+	size  int64
+	write func(io.Writer) error
+}
+
+// slowest is how many bytes of an answer that is kept for it a client must take
+// in a second.
+const slowest = 64 << 10
+
+// brisk writes as long as there is time.
+type brisk struct {
+	io.Writer
+	until time.Time
+}
+
+var errTooSlow = errors.New("the client took its answer too slowly")
+
+func (b *brisk) Write(p []byte) (int, error) {
+	if time.Now().After(b.until) {
+		return 0, errTooSlow
+	}
+	return b.Writer.Write(p)
 }
 
 // A drip sends blanks.
