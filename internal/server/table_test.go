@@ -63,7 +63,7 @@ var visits = map[string]visit{
 
 // nodes are the routes that are about every tenant: those of other tenants get
 // 403, whatever their role.
-var nodes = map[string]bool{"metrics": true, "leaks": true, "audit.export": true}
+var nodes = map[string]bool{"metrics": true, "leaks": true, "audit.head": true, "audit.verify": true, "audit.export": true}
 
 // own are the routes that answer another tenant 404 although no sandbox is in
 // their path.
