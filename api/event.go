@@ -26,6 +26,7 @@ const (
 	EventHostDegraded   = "host.degraded"
 	EventAuditSealed    = "audit.sealed"
 	EventAuditRepaired  = "audit.repaired"
+	EventAuditBroken    = "audit.broken"  // a damaged log was given up; this one begins after it
 	EventAuditRemoved   = "audit.removed" // retention takes the oldest segments
 	EventDaemonStarted  = "daemon.started"
 	EventDaemonStopped  = "daemon.stopped"

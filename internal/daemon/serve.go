@@ -198,7 +198,7 @@ type daemon struct {
 func build(ctx context.Context, g *ground, cfg Config, host map[string]any, version api.Version, hosts []string, log *slog.Logger) (_ *daemon, err error) {
 	d := &daemon{g: g, log: log}
 	d.store, err = store.Open(below(g.own, "."), store.Options{
-		Retention: time.Duration(cfg.AuditRetention), MaxBytes: int64(cfg.AuditMaxBytes), Log: log,
+		Retention: time.Duration(cfg.AuditRetention), MaxBytes: int64(cfg.AuditMaxBytes), Log: log, Name: filepath.Join(g.state, "daemon"),
 	})
 	if err != nil {
 		return nil, unusable(g.state, err)

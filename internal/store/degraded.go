@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"time"
@@ -76,6 +77,21 @@ func reason(err error) string {
 			return err.Error()
 		}
 		err = next
+	}
+}
+
+// degraded is the event of the state that cannot be written, or can again.
+func (s *Store) degraded(why string) {
+	data := map[string]any{"part": "state", "state": "recovered"}
+	if why != "" {
+		data = map[string]any{"part": "state", "state": "degraded", "why": why, "since": stamp(time.Now())}
+	}
+	raw, err := json.Marshal(data)
+	if err == nil {
+		err = s.log.note(api.Event{Type: api.EventHostDegraded, Tenant: api.DefaultTenant, Actor: "system", Data: raw})
+	}
+	if err != nil {
+		s.log.say.Error("state: its trouble could not be recorded", "why", why, "error", err)
 	}
 }
 

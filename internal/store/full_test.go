@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -90,6 +91,9 @@ func TestFullDisk(t *testing.T) {
 	}
 	for i := 0; ; i++ {
 		if err := b.Put(fmt.Sprintf("k%d", i), make([]byte, 64<<10)); err != nil {
+			if !errors.As(err, &e) || e.Code != api.CodeAuditFailed || !strings.Contains(e.Hint, "disk of the daemon's host") {
+				t.Errorf("%#v", err)
+			}
 			break
 		}
 		if i > 1000 {
@@ -99,8 +103,26 @@ func TestFullDisk(t *testing.T) {
 	if err := hog.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
+	// It goes on by itself, and who runs the node can see all of it.
+	eventually(t, func() bool { return s.Degraded() == "" })
 	if err := b.Put("more", 2); err != nil {
 		t.Error(err)
+	}
+	q := Query{Types: []string{api.EventHostDegraded}, Tenant: api.DefaultTenant}
+	said := map[string]int{}
+	eventually(t, func() bool {
+		clear(said)
+		for _, e := range all(t, s.log, q) {
+			var d struct{ Part, State string }
+			if err := json.Unmarshal(e.Data, &d); err != nil {
+				t.Fatal(err)
+			}
+			said[d.Part+" "+d.State]++
+		}
+		return said["state recovered"] > 0
+	})
+	if said["audit degraded"] == 0 || said["audit recovered"] == 0 || said["state degraded"] == 0 {
+		t.Errorf("%v", said)
 	}
 	n := 0
 	if err := b.Each(func(string, json.RawMessage) error { n++; return nil }); err != nil || n < 2 {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,15 +20,12 @@ import (
 	"github.com/bermhq/berm/audit"
 )
 
+// load reads what is there, finishes what a crash left half done, and cuts off a
+// last record that is not whole. Anything else that is wrong is a *DamageError,
+// and then every file is as it was.
 func (g *segments) load() error {
-	if err := g.d.mkdir(g.dir); err != nil {
-		return err
-	}
-	if err := g.d.syncDir(filepath.Dir(g.dir)); err != nil {
-		return err
-	}
 	names, err := g.d.list(g.dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	var numbers []int
@@ -38,6 +36,15 @@ func (g *segments) load() error {
 			}
 		}
 	}
+	if len(numbers) == 0 && g.known != nil && g.known.Seq > 0 {
+		return g.damaged("", fmt.Errorf("it is gone, and was at event %d at least", g.known.Seq))
+	}
+	if err := g.d.mkdir(g.dir); err != nil {
+		return err
+	}
+	if err := g.d.syncDir(filepath.Dir(g.dir)); err != nil {
+		return err
+	}
 	slices.Sort(numbers)
 	if err := g.loadKey(len(numbers) == 0); err != nil {
 		return err
@@ -47,7 +54,7 @@ func (g *segments) load() error {
 	}
 	for i, n := range numbers {
 		if n != numbers[0]+i {
-			return fmt.Errorf("%s is missing", segmentName(numbers[0]+i))
+			return g.damaged(segmentName(numbers[0]+i), errors.New("it is missing"))
 		}
 		if i < len(numbers)-1 {
 			err = g.skim(n)
@@ -55,11 +62,45 @@ func (g *segments) load() error {
 			err = g.scan(n)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", segmentName(n), err)
+			return err
 		}
 	}
-	if g.chain.Key != nil && !g.chain.Key.Equal(g.key.Public()) {
-		return errors.New("the key is not the one of this log")
+	for _, name := range g.stale {
+		if err := g.d.remove(g.path(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *segments) damaged(name string, why error) error {
+	d := &DamageError{File: filepath.Join("audit", name), Seq: max(g.chain.NextSeq, 1), Why: why.Error()}
+	if g.known != nil {
+		d.end = g.known.Seq
+	}
+	return d
+}
+
+// reaches says what is wrong with a log that ends like this, from what is known
+// of it.
+func (g *segments) reaches(c *audit.Chain) error {
+	switch {
+	case g.known == nil && c.LastSeq > 0:
+		return errors.New("the state of this daemon (state.db) knows of no log, so it is not the one that was here")
+	case g.known == nil || g.known.Seq == 0:
+		return nil
+	case g.known.Key != g.pub:
+		return errors.New("it has another key than the log that was here")
+	case g.known.Seq > c.LastSeq:
+		return fmt.Errorf("it ends at event %d, and was at %d at least", c.LastSeq, g.known.Seq)
+	}
+	return nil
+}
+
+// meet compares the event that is known with the one that is there.
+func (g *segments) meet(c *audit.Chain) error {
+	if g.known != nil && g.known.Seq > 0 && c.LastSeq == g.known.Seq && c.LastHash.String() != g.known.Hash {
+		return fmt.Errorf("event %d is another than it was", c.LastSeq)
 	}
 	return nil
 }
@@ -71,7 +112,7 @@ func (g *segments) loadKey(fresh bool) error {
 	}
 	if text == nil {
 		if !fresh {
-			return errors.New("the key that seals segments is missing")
+			return g.damaged("key", errors.New("the key that seals segments is missing"))
 		}
 		seed := make([]byte, ed25519.SeedSize)
 		rand.Read(seed)
@@ -82,13 +123,14 @@ func (g *segments) loadKey(fresh bool) error {
 	}
 	seed, err := hex.DecodeString(string(bytes.TrimSuffix(text, []byte("\n"))))
 	if err != nil || len(seed) != ed25519.SeedSize {
-		return errors.New("the key that seals segments is not a key")
+		return g.damaged("key", errors.New("it is not a key"))
 	}
 	g.key = ed25519.NewKeyFromSeed(seed)
 	g.pub = hex.EncodeToString(g.key.Public().(ed25519.PublicKey))
 	return nil
 }
 
+// loadAnchor also finds the segments that the anchor gave up before a crash.
 func (g *segments) loadAnchor(numbers []int) ([]int, error) {
 	line, err := contents(g.d, g.path("anchor"))
 	if err != nil || line == nil {
@@ -96,7 +138,10 @@ func (g *segments) loadAnchor(numbers []int) ([]int, error) {
 	}
 	l, err := g.chain.Next(line)
 	if err != nil {
-		return nil, fmt.Errorf("anchor: %w", err)
+		return nil, g.damaged("anchor", err)
+	}
+	if !g.chain.Key.Equal(g.key.Public()) {
+		return nil, g.damaged("anchor", errors.New("it is signed with another key"))
 	}
 	var a audit.Anchor
 	if err := json.Unmarshal(l.Body, &a); err != nil {
@@ -107,16 +152,18 @@ func (g *segments) loadAnchor(numbers []int) ([]int, error) {
 	for _, n := range numbers {
 		if n >= a.N {
 			kept = append(kept, n)
-		} else if err := g.d.remove(g.path(segmentName(n))); err != nil {
-			return nil, err
+		} else {
+			g.stale = append(g.stale, segmentName(n))
 		}
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("segment %d, which the anchor names, is missing", a.N)
+		return nil, g.damaged(segmentName(a.N), errors.New("it is missing, and the anchor names it"))
 	}
 	return kept, nil
 }
 
+// skim takes in a sealed segment by its first and its last line. What is between
+// is read by whoever verifies the log, and here if the known event is there.
 func (g *segments) skim(n int) error {
 	f, err := g.d.open(g.path(segmentName(n)))
 	if err != nil {
@@ -140,15 +187,30 @@ func (g *segments) skim(n int) error {
 	if i := bytes.LastIndexByte(bytes.TrimSuffix(tail, []byte("\n")), '\n'); i >= 0 {
 		last = tail[i+1:]
 	}
-	link := g.chain.Last
+	start := g.chain
 	if err := g.chain.Skip(first, last); err != nil {
-		return err
+		return g.damaged(segmentName(n), err)
 	}
-	g.list = append(g.list, segment{n: n, first: g.chain.FirstSeq, last: g.chain.LastSeq, link: linkOf(first, link),
+	if !g.chain.Key.Equal(g.key.Public()) {
+		return g.damaged(segmentName(n), errors.New("it has another key than the file key"))
+	}
+	if g.known != nil && g.known.Seq >= g.chain.FirstSeq && g.known.Seq <= g.chain.LastSeq {
+		c, _, _, bad, err := follow(f, size, start, g.meet)
+		if err != nil {
+			return err
+		}
+		if bad != nil {
+			g.chain = c
+			return g.damaged(segmentName(n), bad)
+		}
+	}
+	g.list = append(g.list, segment{n: n, first: g.chain.FirstSeq, last: g.chain.LastSeq, link: linkOf(first, start.Last),
 		began: timeOf(first), ended: timeOf(last), size: size, sealed: true})
 	return nil
 }
 
+// linkOf is the hash that a segment's first line gives for the line before it.
+// The first segment behind an anchor has it from nowhere else.
 func linkOf(first []byte, otherwise audit.Hash) audit.Hash {
 	if l, err := audit.Parse(first); err == nil {
 		return l.Prev
@@ -166,65 +228,118 @@ func timeOf(line []byte) time.Time {
 	return at.Time
 }
 
+// scan takes in the last segment line by line.
 func (g *segments) scan(n int) error {
 	f, err := g.d.open(g.path(segmentName(n)))
 	if err != nil {
 		return err
 	}
+	if err := g.scanFile(f, n); err != nil {
+		f.Close()
+		return err
+	}
+	if g.tail == nil {
+		return f.Close()
+	}
+	return nil
+}
+
+// scanFile keeps f as the tail if it is open.
+func (g *segments) scanFile(f file, n int) error {
 	size, err := f.Size()
 	if err != nil {
-		f.Close()
 		return err
 	}
 	start := g.chain
-	c, off, seg, bad, err := follow(f, size, start)
+	c, off, seg, bad, err := follow(f, size, start, g.meet)
 	if err != nil {
-		f.Close()
 		return err
 	}
-	if bad != nil && (size-off > maxTorn || off == 0 && size > edge) {
-		f.Close()
-		return fmt.Errorf("damaged at byte %d, and that is not the end that a crash tears: %w", off, bad)
+	whole := bad
+	if bad != nil {
+		if whole, err = tornOnly(f, off, size, bad); err != nil {
+			return err
+		}
+	}
+	if whole == nil && c.Key != nil && !c.Key.Equal(g.key.Public()) {
+		whole = errors.New("it has another key than the file key")
+	}
+	if whole == nil {
+		whole = g.reaches(&c)
+	}
+	if whole != nil {
+		g.chain = c
+		return g.damaged(segmentName(n), whole)
 	}
 	if bad != nil {
-		r := &repair{Segment: n, Offset: off, Bytes: size - off, Why: bad.Error()}
-		torn := make([]byte, size-off)
-		if k, err := f.ReadAt(torn, off); k < len(torn) {
-			f.Close()
+		if err := g.cut(f, n, off, size, bad); err != nil {
 			return err
 		}
-		sum := sha256.Sum256(torn)
-		r.SHA256 = hex.EncodeToString(sum[:])
-		// What was cut is kept beside the log, the newest only: evidence, if it
-		// was not a crash. A full disk is no reason to stop here.
-		_ = replace(g.d, g.dir, "cut", torn)
-		if err := f.Truncate(off); err != nil {
-			f.Close()
-			return err
-		}
-		g.repair = r
 	}
 	// A process that was killed may have written what no fsync followed.
 	if err := errors.Join(f.Sync(), g.d.syncDir(g.dir)); err != nil {
-		f.Close()
 		return err
 	}
 	if off == 0 { // its first line never came to be: begin it again
-		return f.Close()
+		return nil
 	}
 	g.chain, g.start = c, start
 	seg.n, seg.first, seg.last = n, c.FirstSeq, c.NextSeq-1
 	if seg.sealed = !c.Open; seg.sealed {
 		seg.size = off
 		g.list = append(g.list, seg)
-		return f.Close()
+		return nil
 	}
 	g.list = append(g.list, seg)
 	g.tail, g.off = f, off
 	return nil
 }
 
-func follow(f io.ReaderAt, size int64, c audit.Chain) (end audit.Chain, off int64, seg segment, bad, err error) {
+// tornOnly says nil if all that is wrong from off on is a last record that is not
+// whole. A batch is written in order and the next one only after its fsync, so a
+// crash leaves no end of a line behind the place that it tore: where there is
+// one, somebody changed what had been written, and it must not be cut off.
+func tornOnly(f io.ReaderAt, off, size int64, bad error) (wrong, err error) {
+	if size-off > maxTorn {
+		return fmt.Errorf("at byte %d: %w", off, bad), nil
+	}
+	buf := make([]byte, 64<<10)
+	for at := off; at < size; {
+		n, err := f.ReadAt(buf[:min(int64(len(buf)), size-at)], at)
+		if n == 0 {
+			return nil, err
+		}
+		if bytes.IndexByte(buf[:n], '\n') >= 0 {
+			return fmt.Errorf("at byte %d: %w", off, bad), nil
+		}
+		at += int64(n)
+	}
+	return nil, nil
+}
+
+// cut takes a torn record off.
+func (g *segments) cut(f file, n int, off, size int64, why error) error {
+	r := &repair{Segment: n, Offset: off, Bytes: size - off, Why: why.Error()}
+	torn := make([]byte, size-off)
+	if k, err := f.ReadAt(torn, off); k < len(torn) {
+		return err
+	}
+	sum := sha256.Sum256(torn)
+	r.SHA256 = hex.EncodeToString(sum[:])
+	// What was cut is kept beside the log, the newest only: evidence, if it
+	// was not a crash. A full disk is no reason to stop here.
+	_ = replace(g.d, g.dir, "cut", torn)
+	if err := f.Truncate(off); err != nil {
+		return err
+	}
+	g.repair = r
+	return nil
+}
+
+// follow runs a chain over the first size bytes of f. see, if there is one, looks
+// at each line too. bad is what is wrong with the line at off, where it stopped;
+// err that f could not be read.
+func follow(f io.ReaderAt, size int64, c audit.Chain, see func(*audit.Chain) error) (end audit.Chain, off int64, seg segment, bad, err error) {
 	lines := audit.NewReader(io.NewSectionReader(f, 0, size))
 	for {
 		line, err := lines.Next()
@@ -240,9 +355,13 @@ func follow(f io.ReaderAt, size int64, c audit.Chain) (end audit.Chain, off int6
 		if off > 0 && !c.Open {
 			return c, off, seg, errors.New("a line behind the seal"), nil
 		}
+		was := c
 		l, err := c.Next(line)
+		if err == nil && see != nil {
+			err = see(&c)
+		}
 		if err != nil {
-			return c, off, seg, err, nil
+			return was, off, seg, err, nil
 		}
 		switch l.Kind {
 		case audit.KindSegment:

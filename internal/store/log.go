@@ -55,10 +55,13 @@ type log struct {
 	pending []encoded // events of the log's own that come before all others
 }
 
-func openLog(d disk, dir string, o Options) (*log, error) {
+// loadLog takes in what is there. known is how far the log was at least, nil if
+// it never had an event. Nothing is written before start, but the first line of
+// a file.
+func loadLog(d disk, dir string, o Options, known *api.Head) (*log, error) {
 	l := &log{o: o, say: o.Log, asks: make(chan struct{}, 1), wake: make(chan struct{}, 1), quit: make(chan struct{}), over: make(chan struct{}),
 		grown: make(chan struct{}), budget: budget{max: o.Budget}}
-	l.g = segments{d: d, dir: dir, now: time.Now, seed: maphash.MakeSeed()}
+	l.g = segments{d: d, dir: dir, now: time.Now, seed: maphash.MakeSeed(), known: known}
 	if err := l.g.load(); err != nil {
 		return nil, fmt.Errorf("audit log in %s: %w", dir, err)
 	}
@@ -69,6 +72,11 @@ func openLog(d disk, dir string, o Options) (*log, error) {
 		l.trouble(err)
 	}
 	l.publish(nil)
+	return l, nil
+}
+
+// start begins to write.
+func (l *log) start() {
 	if r := l.g.repair; r != nil {
 		l.say.Warn("the audit log ended in the middle of a record; cut back to the last whole one", "segment", r.Segment, "bytes", r.Bytes)
 		l.own(api.EventAuditRepaired, r)
@@ -82,15 +90,15 @@ func openLog(d disk, dir string, o Options) (*log, error) {
 		l.retry()
 	}
 	go l.run()
-	return l, nil
 }
 
-// own queues an event of the log itself, before all others.
+// own queues an event of the log itself, before all others. It is about the
+// node, so those who run it see it.
 func (l *log) own(kind string, data any) {
 	raw, err := json.Marshal(data)
 	if err == nil {
 		var e encoded
-		if e, err = encode(api.Event{Type: kind, Actor: "system", Data: raw}); err == nil {
+		if e, err = encode(api.Event{Type: kind, Tenant: api.DefaultTenant, Actor: "system", Data: raw}); err == nil {
 			l.pending = append(l.pending, e)
 		}
 	}
@@ -148,8 +156,10 @@ func (l *log) open() error {
 
 func unwritable(why string) error {
 	return refuse(api.CodeAuditFailed, "audit log: "+why+"; what cannot be recorded is not done",
-		"make room on the disk of the state directory; it goes on by itself")
+		makeRoom)
 }
+
+const makeRoom = "make room on the disk of the daemon's host that holds its state directory; it goes on by itself"
 
 func (l *log) await(ctx context.Context, it *item) error {
 	select {
@@ -217,15 +227,6 @@ func (l *log) nudge() {
 	}
 }
 
-// run is the goroutine that writes.
-// keep does what time brings: sums of denials, retention, another try.
-// sum queues the counts of denials. With mu.
-// flush writes all that waits, with one fsync for each batch.
-// take removes the next batch from the queue. With mu.
-// commit writes a batch behind what the log has to say itself, into one segment.
-// publish shows readers what is on disk now.
-// rotate seals a segment that is big or old enough, and begins the next.
-// sweep applies the retention: recorded first, then done.
 // close writes what waits. Waiting followers are woken; they are told.
 func (l *log) close() error {
 	l.mu.Lock()
@@ -247,5 +248,3 @@ func (l *log) close() error {
 	}
 	return nil
 }
-
-// full says whether room is what is missing.

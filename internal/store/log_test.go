@@ -18,12 +18,24 @@ import (
 
 func testLog(t *testing.T, d disk, o Options) *log {
 	t.Helper()
-	l, err := openLog(d, "/s/audit", o.withDefaults())
+	l, err := openLog(d, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.close() })
 	return l
+}
+
+// openLog opens what was at least at known; nil: whatever is there.
+func openLog(d disk, o Options, known *api.Head) (*log, error) {
+	if known == nil {
+		known = &api.Head{}
+	}
+	l, err := loadLog(d, "/s/audit", o.withDefaults(), known)
+	if err == nil {
+		l.start()
+	}
+	return l, err
 }
 
 func event(kind, sandbox, data string) api.Event {
@@ -473,7 +485,7 @@ type ack struct {
 
 // script is what the crash tests do.
 func script(d *memDisk) (acked []ack, head api.Head) {
-	l, err := openLog(d, "/s/audit", Options{SegmentBytes: 3 << 10, MaxBytes: 9 << 10, ReserveBytes: 4 << 10}.withDefaults())
+	l, err := openLog(d, Options{SegmentBytes: 3 << 10, MaxBytes: 9 << 10, ReserveBytes: 4 << 10}, nil)
 	if err != nil {
 		return nil, head
 	}
@@ -515,7 +527,7 @@ func TestCrash(t *testing.T) {
 			d.killAt = at
 			acked, head := script(d)
 			after := d.crash()
-			l, err := openLog(after, "/s/audit", Options{ReserveBytes: 4 << 10}.withDefaults())
+			l, err := openLog(after, Options{ReserveBytes: 4 << 10}, &head)
 			if err != nil {
 				t.Fatalf("killed at %d: %v", at, err)
 			}
@@ -534,7 +546,7 @@ func TestFault(t *testing.T) {
 			d := newMemDisk(uint64(at))
 			d.failAt, d.err = at, fault
 			acked, head := script(d)
-			l, err := openLog(d.crash(), "/s/audit", Options{ReserveBytes: 4 << 10}.withDefaults())
+			l, err := openLog(d.crash(), Options{ReserveBytes: 4 << 10}, &head)
 			if err != nil {
 				t.Fatalf("%v at %d: %v", fault, at, err)
 			}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/audit"
 )
 
@@ -39,6 +40,8 @@ type segments struct {
 	start  audit.Chain // where the open segment begins
 	tail   file        // of the open segment; nil: to be opened again first
 	repair *repair     // what open cut off and nobody recorded yet
+	known  *api.Head   // how far the log was at least; nil: there was none
+	stale  []string    // what the anchor gave up before a crash
 }
 
 // segment is one file.
@@ -67,15 +70,6 @@ func segmentName(n int) string { return fmt.Sprintf("%06d.log", n) }
 
 func (g *segments) path(name string) string { return filepath.Join(g.dir, name) }
 
-// load reads what is there, finishes what a crash left half done, and cuts a
-// torn tail back to the last whole record.
-// loadAnchor also removes the segments that the anchor gave up before a crash.
-// skim takes in a sealed segment by its first and its last line.
-// linkOf is the hash that a segment's first line gives for the line before it.
-// The first segment behind an anchor has it from nowhere else.
-// scan takes in the last segment line by line.
-// follow runs a chain over the first size bytes of f. bad is what is wrong with
-// the line at off, where it stopped; err that f could not be read.
 // ready makes sure that the open segment can be written. After a failed write or
 // fsync it reads the file again: what the kernel says of such a file afterwards
 // is worth nothing, only what was on disk before counts. The rest is cut off.
@@ -90,7 +84,7 @@ func (g *segments) ready() error {
 	if err != nil {
 		return err
 	}
-	c, off, _, bad, err := follow(f, g.off, g.start)
+	c, off, _, bad, err := follow(f, g.off, g.start, nil)
 	if err == nil && (bad != nil || off != g.off || c.Last != g.chain.Last) {
 		err = errors.New("the log on disk is not what was written to it")
 	}

@@ -21,8 +21,13 @@ const maxRecord = 4 << 20
 type state struct {
 	path string
 
-	mu sync.RWMutex // held for reading by whoever uses db
-	db *bolt.DB     // nil after a failure, until it is opened again
+	mu  sync.RWMutex // held for reading by whoever uses db
+	db  *bolt.DB     // nil after a failure, until it is opened again
+	why string       // the last write failed
+
+	// tell, if there is one, is called where writing begins to fail, and with ""
+	// where it works again.
+	tell func(why string)
 
 	gate  sync.RWMutex // held for reading by whoever puts into queue
 	shut  bool
@@ -126,9 +131,14 @@ func (s *state) commit(batch []*change) {
 		})
 		if err != nil {
 			s.reset()
-			err = refuse(api.CodeHostFailure, "the state cannot be written: "+reason(err), "make room on the disk of the state directory")
 		}
 	}
+	why := ""
+	if err != nil {
+		why = "the state cannot be written (" + reason(err) + ")"
+		err = refuse(api.CodeAuditFailed, why+"; what cannot be recorded is not done", makeRoom)
+	}
+	s.note(why)
 	for _, c := range batch {
 		switch {
 		case err != nil:
@@ -137,6 +147,23 @@ func (s *state) commit(batch []*change) {
 			c.done <- c.err
 		}
 	}
+}
+
+// note keeps whether writing works, and tells where that changed.
+func (s *state) note(why string) {
+	s.mu.Lock()
+	was := s.why
+	s.why = why
+	s.mu.Unlock()
+	if s.tell != nil && (was == "") != (why == "") {
+		s.tell(why)
+	}
+}
+
+func (s *state) trouble() string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.why
 }
 
 // usable opens the database again after a failure: what a file holds after a
@@ -161,7 +188,7 @@ func (s *state) read(do func(*bolt.Tx) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.db == nil {
-		return refuse(api.CodeHostFailure, "the state cannot be read now", "try again")
+		return refuse(api.CodeAuditFailed, "the state cannot be read now: "+s.why, makeRoom)
 	}
 	return s.db.View(do)
 }

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -36,6 +37,7 @@ type Options struct {
 	ReserveBytes int64         // set aside for a full disk; 0: 4 MiB
 	Budget       Budget
 	Log          *slog.Logger // nil: nowhere
+	Name         string       // of the directory in messages; "": as it is given
 }
 
 // Budget is what one sandbox may write into the log in a minute. What a client
@@ -66,11 +68,19 @@ type Store struct {
 	lock  *os.File
 	log   *log
 	state *state
+
+	marked uint64 // what the state knows of the log
+	quit   chan struct{}
+	once   sync.Once
+	over   chan struct{}
 }
 
 // Open opens the store in dir, or makes it. dir may be below /proc/self/fd.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.withDefaults()
+	if o.Name == "" {
+		o.Name = dir
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -79,15 +89,44 @@ func Open(dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{lock: lock}
-	if s.state, err = openState(filepath.Join(dir, "state.db")); err == nil {
-		s.log, err = openLog(osDisk{}, filepath.Join(dir, "audit"), o)
-	}
-	if err != nil {
+	if err := s.open(dir, o); err != nil {
 		_ = s.Close()
+		var damage *DamageError
+		if errors.As(err, &damage) {
+			damage.Dir = o.Name
+			return nil, damage
+		}
 		return nil, &api.Error{Code: api.CodeHostFailure, Message: "the store cannot be opened: " + err.Error(),
-			Hint: "if nothing can repair it, move " + dir + " away: a new store begins with a new log and without tokens"}
+			Hint: "if nothing can repair it, move " + o.Name + " away: a new store begins with a new log and without tokens"}
 	}
 	return s, nil
+}
+
+func (s *Store) open(dir string, o Options) (err error) {
+	if s.state, err = openState(filepath.Join(dir, "state.db")); err != nil {
+		return err
+	}
+	m, err := s.known(dir)
+	if err != nil {
+		return err
+	}
+	l, err := loadLog(osDisk{}, filepath.Join(dir, "audit"), o, m.head())
+	if err != nil {
+		return err
+	}
+	s.log = l
+	err = s.begin(m)
+	l.start() // in any case: Close waits for it
+	if err != nil {
+		return err
+	}
+	s.state.tell = s.degraded
+	if m != nil {
+		s.marked = m.Seq
+	}
+	s.quit, s.over = make(chan struct{}), make(chan struct{})
+	go s.follow()
+	return nil
 }
 
 func (o Options) withDefaults() Options {
@@ -130,8 +169,15 @@ func lockFile(name string) (*os.File, error) {
 // Close writes what waits and lets go of the directory.
 func (s *Store) Close() error {
 	var err error
+	if s.quit != nil {
+		s.once.Do(func() { close(s.quit) })
+		<-s.over
+	}
 	if s.log != nil {
 		err = s.log.close()
+	}
+	if s.quit != nil {
+		s.advance()
 	}
 	if s.state != nil {
 		err = errors.Join(err, s.state.close())
@@ -193,9 +239,13 @@ func (s *Store) Report(ctx context.Context, tenant, subject string) (api.Report,
 	return s.log.report(ctx, tenant, subject)
 }
 
-// Degraded says why Append refuses everything now; "" if it does not.
+// Degraded says why nothing new can be recorded now; "" if it can.
 func (s *Store) Degraded() string {
 	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	return s.log.why
+	why := s.log.why
+	s.log.mu.Unlock()
+	if why == "" {
+		why = s.state.trouble()
+	}
+	return why
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/bermhq/berm/api"
 )
 
+// run is the goroutine that writes.
 func (l *log) run() {
 	defer close(l.over)
 	tick := time.NewTicker(retryPeriod)
@@ -28,6 +29,7 @@ func (l *log) run() {
 	}
 }
 
+// keep does what time brings: sums of denials, retention, another try.
 func (l *log) keep() {
 	now := l.g.now()
 	l.mu.Lock()
@@ -43,6 +45,7 @@ func (l *log) keep() {
 	}
 }
 
+// sum queues the counts of denials. With mu.
 func (l *log) sum(events []api.Event) {
 	for _, e := range events {
 		if enc, err := encode(e); err == nil {
@@ -51,6 +54,7 @@ func (l *log) sum(events []api.Event) {
 	}
 }
 
+// flush writes all that waits, with one fsync for each batch.
 func (l *log) flush() {
 	for {
 		l.mu.Lock()
@@ -71,6 +75,7 @@ func (l *log) flush() {
 	}
 }
 
+// take removes the next batch from the queue. With mu.
 func (l *log) take() []*item {
 	n, size := 0, 0
 	for n < len(l.queue) && (n == 0 || size+l.queue[n].bytes <= maxBatch) {
@@ -86,6 +91,7 @@ func (l *log) take() []*item {
 	return batch
 }
 
+// commit writes a batch behind what the log has to say itself, into one segment.
 func (l *log) commit(batch []*item) error {
 	if err := l.g.ready(); err != nil {
 		return err
@@ -124,6 +130,7 @@ func (l *log) commit(batch []*item) error {
 	return nil
 }
 
+// publish shows readers what is on disk now.
 func (l *log) publish(events []api.Event) {
 	c := &l.g.chain
 	l.mu.Lock()
@@ -137,6 +144,7 @@ func (l *log) publish(events []api.Event) {
 	l.grown = make(chan struct{})
 }
 
+// rotate seals a segment that is big or old enough, and begins the next.
 func (l *log) rotate() error {
 	last := &l.g.list[len(l.g.list)-1]
 	records := last.last + 1 - last.first
@@ -153,6 +161,7 @@ func (l *log) rotate() error {
 	return l.g.ready()
 }
 
+// sweep applies the retention: recorded first, then done.
 func (l *log) sweep() {
 	l.swept = l.g.now()
 	if l.g.tail == nil {
@@ -176,6 +185,7 @@ func (l *log) sweep() {
 	}
 }
 
+// full says whether room is what is missing.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
