@@ -188,6 +188,7 @@ func (e *Engine) takeOver(ctx context.Context, b *box, p *past, x backend.Held) 
 		}
 		e.mourn(b, x)
 	default:
+		b.idleAsHeld(x.Deadline)
 		e.welcomeBack(ctx, b, p, inst)
 	}
 }
@@ -240,13 +241,16 @@ func (e *Engine) mourn(b *box, x backend.Held) {
 			b.ending = api.EndKilled // as when its connection goes alone
 		}
 		if x.Exit.Cause == causeDeadline {
-			b.ending = api.EndTTL
+			b.ending = b.byDeadline(x.Exit)
 		}
 	} else {
 		b.ending = api.EndHostFailure
 	}
 	b.caps.add(b.ending)
 	b.endedAt, b.unsaved = time.Now(), true
+	if at := x.Exit.At; at.After(b.created) && at.Before(b.endedAt) {
+		b.endedAt = at
+	}
 	events := []api.Event{}
 	for _, j := range b.open() {
 		res := api.ExecResult{ExecID: j.info.ExecID, Ending: b.ending, ExitCode: exitCode(b.ending, guest.Exit{}), CapsHit: []string{}, Reason: abandoned, TimingsMS: map[string]float64{}}

@@ -34,15 +34,18 @@ type box struct {
 	settled chan struct{}     // closed when the end was recorded, or could not be
 	quiet   chan struct{}     // closed when it is gone and no exec is left
 	kick    chan struct{}     // the times have changed
+	stirred chan struct{}     // it was used, or is idle again, and the host does not know
 	taken   bool              // taken over from an engine before this one
 	clock   hostClock
 	lag     lag
 	slots   slots
 	ops     chan struct{} // one for each file operation under way
 
-	life sync.Mutex // one change of its life at a time: pause, resume, times, tags
-	rec  sync.Mutex // of owed
-	owed []api.Event
+	life     sync.Mutex // one change of its life at a time: pause, resume, times, tags
+	holding  sync.Mutex // one move of the host's deadline at a time; guards idleHeld
+	idleHeld bool       // the host holds the idle deadline
+	rec      sync.Mutex // of owed
+	owed     []api.Event
 
 	mu         sync.Mutex
 	public     api.Sandbox
@@ -75,7 +78,7 @@ type box struct {
 func newBox(id string, created time.Time) *box {
 	return &box{
 		id: id, created: created, began: time.Now(), touched: time.Now(), state: Creating,
-		ready: make(chan struct{}), gone: make(chan struct{}), settled: make(chan struct{}), quiet: make(chan struct{}), kick: make(chan struct{}, 1),
+		ready: make(chan struct{}), gone: make(chan struct{}), settled: make(chan struct{}), quiet: make(chan struct{}), kick: make(chan struct{}, 1), stirred: make(chan struct{}, 1),
 		ops: make(chan struct{}, maxFileOps), jobs: map[string]*job{},
 	}
 }
@@ -199,7 +202,7 @@ func (e *Engine) watch(b *box) {
 	b.exit = exit
 	b.ending = trueEnding(b.ending, exit, b.usage.oomKills > 0, b.usage.taskFails > 0)
 	if exit.Cause == causeDeadline && b.ending == api.EndTimeout && b.last != nil {
-		b.ending = api.EndTTL // nothing else is held by the host
+		b.ending = b.byDeadline(exit) // nothing else is held by the host
 	}
 	to := Ended
 	if serr != nil || werr != nil {

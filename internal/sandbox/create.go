@@ -201,6 +201,7 @@ func (e *Engine) admit(ctx context.Context, b *box, as State) error {
 	e.boxes[b.id] = b
 	e.tend()
 	e.wg.Go(func() { e.watch(b) })
+	b.stir()
 	e.wg.Go(func() { e.mind(b) })
 	if as == Running {
 		e.greets(b)

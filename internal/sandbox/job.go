@@ -55,6 +55,7 @@ func (e *Engine) begin(ctx context.Context, b *box, p plan, kept, detached bool)
 	j.asked = make(chan struct{})
 	b.remember(j)
 	b.mu.Unlock()
+	e.holdBusy(ctx, b)
 
 	data := execStartedData{
 		ExecID: p.start.ID, Args: p.args, Dir: p.start.Dir, User: api.GuestUser, Env: p.envs, TimeoutSeconds: p.secs,
@@ -131,12 +132,14 @@ func (b *box) enter() error {
 		return &api.Error{Code: api.CodeRate, Message: fmt.Sprintf("sandbox %s already runs %d commands", b.id, maxExecs), Hint: "wait for one to end", RetryAfter: retryRather}
 	}
 	b.execs++
+	b.stir()
 	return nil
 }
 
 func (b *box) left() {
 	b.execs--
 	b.touched = time.Now()
+	b.stir()
 	if b.execs == 0 && b.state.final() {
 		close(b.quiet)
 	}

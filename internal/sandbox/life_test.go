@@ -75,7 +75,7 @@ func TestHostHoldsTheTTL(t *testing.T) {
 	r, _ := newDurable(t, quick)
 	var moves []time.Time
 	r.flaky.Deadline = func(at time.Time) error { moves = append(moves, at); return nil }
-	sb, err := r.Create(t.Context(), api.CreateRequest{TTLSeconds: 100})
+	sb, err := r.Create(t.Context(), api.CreateRequest{TTLSeconds: 100, Persistent: true})
 	if err != nil {
 		t.Fatal(err)
 	}

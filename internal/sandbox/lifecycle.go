@@ -15,6 +15,7 @@ func (b *box) touch() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.touched = time.Now()
+	b.stir()
 }
 
 // busy counts a request that takes its time; what it returns ends it.
@@ -22,11 +23,13 @@ func (b *box) busy() func() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls++
+	b.stir()
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.calls--
 		b.touched = time.Now()
+		b.stir()
 	}
 }
 
@@ -53,8 +56,10 @@ func (b *box) due(now time.Time) (at time.Time, ending string) {
 	return at, ending
 }
 
-// mind ends b when its time is over, however often that moves meanwhile.
+// mind ends b when its time is over, however often that moves meanwhile, and has
+// the host hold the same.
 func (e *Engine) mind(b *box) {
+	var move, next time.Time // when to move the host's deadline, if that is to be done, and not before
 	for {
 		now := time.Now()
 		at, ending := b.due(now)
@@ -68,6 +73,12 @@ func (e *Engine) mind(b *box) {
 		if at.IsZero() {
 			wait = time.Hour
 		}
+		stirred := b.stirred
+		if b.last == nil {
+			stirred = nil
+		} else if !move.IsZero() {
+			stirred, wait = nil, min(wait, move.Sub(now))
+		}
 		t := time.NewTimer(wait)
 		select {
 		case <-b.gone:
@@ -75,7 +86,14 @@ func (e *Engine) mind(b *box) {
 			return
 		case <-b.kick:
 			t.Stop()
-		case <-t.C:
+		case <-stirred:
+			t.Stop()
+			move = later(time.Now().Add(holdAfter), next)
+		case now := <-t.C:
+			if !move.IsZero() && !now.Before(move) {
+				move = time.Time{}
+				next = time.Now().Add(e.heldAnew(b))
+			}
 		}
 	}
 }
@@ -220,25 +238,6 @@ func (e *Engine) setTimes(ctx context.Context, b *box, was, to times) error {
 	default:
 	}
 	return err
-}
-
-// ttlSlack is how much later than this process the host ends a sandbox by its ttl.
-const ttlSlack = time.Second
-
-// holdLast has the host hold the ttl, should this process not be there.
-func (e *Engine) holdLast(ctx context.Context, b *box) error {
-	b.mu.Lock()
-	ttl := b.ttl
-	b.mu.Unlock()
-	if b.last == nil || ttl == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hostFor)
-	defer cancel()
-	if err := b.last.SetDeadline(ctx, b.created.Add(ttl+ttlSlack)); err != nil {
-		return hostFailure("set the deadline", err)
-	}
-	return nil
 }
 
 // alive refuses what is asked of a sandbox that has ended or is about to.
