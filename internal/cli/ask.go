@@ -94,10 +94,18 @@ func (env *Env) connect(ctx context.Context) (*Session, error) {
 	s, err := env.Connect(ctx, ConnectOptions{URL: env.URL, TokenFile: env.TokenFile, StateDir: env.StateDir})
 	var none *client.NoDaemon
 	if errors.As(err, &none) {
-		return nil, &fault{"daemon", none.Error(), "berm serve"}
+		return nil, noDaemon{&fault{"daemon", none.Error(), "berm serve"}, none}
 	}
 	return s, err
 }
+
+// noDaemon is a fault that still is what it was.
+type noDaemon struct {
+	*fault
+	was *client.NoDaemon
+}
+
+func (n noDaemon) Unwrap() []error { return []error{n.fault, n.was} }
 
 // among takes flags from anywhere among args, up to `--`.
 func (fs flags) among(args []string) (rest []string, err error) {

@@ -390,16 +390,25 @@ func TestRunOnADaemon(t *testing.T) {
 	if w.opens != 1 {
 		t.Error("--no-daemon used the daemon")
 	}
+	const passedBy = "berm: the daemon that is running is not used, and its log will not have this run: "
 	w.opens = 0
-	if w.json("", "--memory", "unlimited", "--", "true"); w.opens != 1 {
-		t.Error("a run without a memory cap used the daemon")
+	if _, _, errs := w.run(t.Context(), "", "run", "--memory", "unlimited", "--", "true"); w.opens != 1 || !strings.HasPrefix(errs, passedBy+"--memory unlimited: ") {
+		t.Errorf("a run without a memory cap: %q", errs)
 	}
+	connect := w.connect
+	w.opens, w.connect = 0, func(context.Context, cli.ConnectOptions) (*cli.Session, error) {
+		return nil, &api.Error{Code: api.CodeTokenForbidden, Message: "the daemon is not yours"}
+	}
+	if _, _, errs := w.run(t.Context(), "", "run", "--", "true"); w.opens != 1 || errs != passedBy+"the daemon is not yours\n" {
+		t.Errorf("a daemon of somebody else: %q", errs)
+	}
+	w.connect = connect
 	os.Mkdir("rootfs", 0o755)
 	for _, args := range [][]string{{"--template", "./rootfs"}, {"--template", "rootfs"}, {"--template-include", "/opt"}, {"--template-max", "1g"}} {
 		w.opens = 0
-		w.json("", append(args, "--", "true")...)
-		if w.opens != 1 {
-			t.Errorf("%q used the daemon", args)
+		_, _, errs := w.run(t.Context(), "", append(append([]string{"run"}, args...), "--", "true")...)
+		if w.opens != 1 || !strings.HasPrefix(errs, passedBy+args[0]) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%q: opened %d, %q", args, w.opens, errs)
 		}
 		code, _, errs := w.run(t.Context(), "", append(append([]string{"--url", "http://127.0.0.1", "run"}, args...), "--", "true")...)
 		if code != 125 || !strings.HasSuffix(errs, "a daemon does not look at it\ntry: berm run --no-daemon\n") {

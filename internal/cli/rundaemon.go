@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/client"
 )
 
 // open opens the session of a run: a daemon's, if one is running that can do
@@ -28,38 +29,45 @@ func (r *runner) open(ctx context.Context) (err error) {
 	return err
 }
 
-// openDaemon is nil if no daemon is to be used. One that was named must be.
+// openDaemon is nil if no daemon is to be used. One that was named must be; one
+// that is running and is passed by is told of: whoever reads its log will look
+// for this run there.
 func (r *runner) openDaemon(ctx context.Context) (*Session, error) {
 	named := r.env.URL != "" || os.Getenv("BERM_URL") != ""
 	if r.opt.noDaemon || r.env.Connect == nil {
 		return nil, nil
 	}
-	if !named && r.opt.limits.MemoryBytes == api.Unlimited { // a daemon shares memory out among many
-		return nil, nil
+	what, why := r.ownOnly(), "is of this host, and a daemon does not look at it"
+	if what != "" && named {
+		return nil, &fault{what, why, "berm run --no-daemon"}
 	}
-	if what := r.ownOnly(); what != "" {
-		if named {
-			return nil, &fault{what, "is of this host, and a daemon does not look at it", "berm run --no-daemon"}
-		}
-		return nil, nil
+	if what == "" && !named && r.opt.limits.MemoryBytes == api.Unlimited {
+		what, why = "--memory unlimited", "a daemon shares memory out among many"
 	}
 	s, err := r.env.connect(ctx)
+	var none *client.NoDaemon
+	if errors.As(err, &none) {
+		return nil, nil
+	}
 	if err == nil {
 		short, cancel := context.WithTimeout(ctx, 2*time.Second)
 		err = s.Client.Healthy(short)
 		cancel()
-		if err != nil {
-			s.Close()
-			s = nil
+		if err == nil && what == "" {
+			s.Template = r.opt.template
+			return s, nil
 		}
+		s.Close()
 	}
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
-	case err == nil:
-		s.Template = r.opt.template
-		return s, nil
-	case !named:
+	}
+	if !named {
+		if err == nil {
+			err = &fault{what, why, ""}
+		}
+		r.progress.phase("")
+		r.env.note("the daemon that is running is not used, and its log will not have this run: %v", err)
 		return nil, nil
 	}
 	var f *fault
