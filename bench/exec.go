@@ -16,6 +16,7 @@ func Exec(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	o.note("creating a sandbox")
 	sb, err := o.Client.Create(ctx, api.CreateRequest{Template: o.Template, TTLSeconds: 600})
 	if err != nil {
 		return Report{}, err
@@ -30,6 +31,7 @@ func Exec(ctx context.Context, o Options) (Report, error) {
 		{"sh -c :", []string{"/bin/sh", "-c", ":"}},
 		{"python3 -c pass", []string{"python3", "-c", "pass"}},
 	} {
+		o.note(fmt.Sprintf("%s, %d times", c.name, 10*o.Rounds+5))
 		var whole, host, guest []float64
 		for i := range 10*o.Rounds + 5 {
 			began := time.Now()

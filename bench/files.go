@@ -18,6 +18,7 @@ func Files(ctx context.Context, o Options, bytes int64) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	o.note("creating a sandbox")
 	sb, err := o.Client.Create(ctx, api.CreateRequest{Template: o.Template, TTLSeconds: 1800,
 		Limits: api.Limits{DiskBytes: 2*bytes + 256<<20, MemoryBytes: 1 << 30, TimeoutSeconds: 900,
 			OutputBytes: max(bytes/32, 1<<20)}})
@@ -41,21 +42,21 @@ func Files(ctx context.Context, o Options, bytes int64) (Report, error) {
 	}
 	var in, catIn, out, catOut []float64
 	for i := range o.Rounds {
-		o.note(fmt.Sprintf("round %d of %d: %d MiB, four times", i+1, o.Rounds, bytes>>20))
 		for _, c := range []struct {
-			to *[]float64
-			do func() error
+			name string
+			to   *[]float64
+			do   func() error
 		}{
-			{&catIn, cat("cat > a", client.Stdio{Stdin: io.LimitReader(pattern{}, bytes)})},
-			{&in, func() error {
+			{"cat in", &catIn, cat("cat > a", client.Stdio{Stdin: io.LimitReader(pattern{}, bytes)})},
+			{"file in", &in, func() error {
 				n, err := o.Client.WriteFile(ctx, sb.SandboxID, "/workspace/b", 0o644, io.LimitReader(pattern{}, bytes))
 				if err == nil && n != bytes {
 					err = fmt.Errorf("%d of %d bytes went in", n, bytes)
 				}
 				return err
 			}},
-			{&catOut, cat("dd if=b bs=1M status=none", client.Stdio{Stdout: io.Discard})},
-			{&out, func() error {
+			{"cat out", &catOut, cat("dd if=b bs=1M status=none", client.Stdio{Stdout: io.Discard})},
+			{"file out", &out, func() error {
 				f, err := o.Client.OpenFile(ctx, sb.SandboxID, "/workspace/b")
 				if err != nil {
 					return err
@@ -68,6 +69,7 @@ func Files(ctx context.Context, o Options, bytes int64) (Report, error) {
 				return err
 			}},
 		} {
+			o.note(fmt.Sprintf("round %d of %d: %s, %d MiB", i+1, o.Rounds, c.name, bytes>>20))
 			r, err := rate(c.do)
 			if err != nil {
 				return Report{}, err
