@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +50,14 @@ func decodeBytes(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return &api.Error{Code: api.CodeBadRequest, Message: "request body: " + strings.TrimPrefix(err.Error(), "json: ")}
+		why := &api.Error{Code: api.CodeBadRequest, Message: "request body: " + strings.TrimPrefix(err.Error(), "json: ")}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			why.Message, why.Hint = "request body: it ends too early", "send one whole JSON object"
+		case strings.Contains(err.Error(), "unknown field") && reflect.TypeOf(v).Elem().Kind() == reflect.Struct:
+			why.Hint = "at the top " + namesAre(jsonNames(reflect.TypeOf(v).Elem()))
+		}
+		return why
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return &api.Error{Code: api.CodeBadRequest, Message: "request body: something follows the object"}
@@ -123,13 +132,23 @@ func params(r *http.Request, single, repeated []string) (url.Values, error) {
 			continue
 		}
 		if !slices.Contains(single, k) {
-			return nil, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("parameter %q is not known", clip(k))}
+			return nil, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("parameter %q is not known", clip(k)), Hint: namesAre(single, repeated)}
 		}
 		if len(v) > 1 {
 			return nil, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("parameter %q is there twice", clip(k))}
 		}
 	}
 	return q, nil
+}
+
+// namesAre is the hint for a name that is none of these.
+func namesAre(names ...[]string) string {
+	all := slices.Concat(names...)
+	if len(all) == 0 {
+		return "leave it out: there are none here"
+	}
+	slices.Sort(all)
+	return "the names are " + strings.Join(all, ", ")
 }
 
 // truth is a switch: 1 or true, 0 or false.

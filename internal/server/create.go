@@ -25,7 +25,7 @@ func decodeCreate(b []byte) (req api.CreateRequest, err error) {
 	}
 	for name, v := range fields {
 		if !slices.Contains(createFields, name) {
-			return req, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("request body: unknown field %q", clip(name))}
+			return req, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("request body: unknown field %q", clip(name)), Hint: namesAre(createFields)}
 		}
 		switch {
 		case string(v) == "null":

@@ -99,7 +99,8 @@ func (s *server) admit(r *http.Request, c *call) (auth.Identity, error) {
 	s.deny(r, c, err)
 	from := remote(r)
 	if !s.failures.take(from) {
-		return auth.Identity{}, &api.Error{Code: api.CodeRate, Message: "too many requests without a valid token", RetryAfter: 5}
+		return auth.Identity{}, &api.Error{Code: api.CodeRate, Message: "too many requests without a valid token",
+			Hint: "wait as long as Retry-After says, or use a valid token, which is not held up: berm token create", RetryAfter: 5}
 	}
 	return auth.Identity{}, err
 }

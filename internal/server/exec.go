@@ -60,7 +60,8 @@ func execRequest(w http.ResponseWriter, r *http.Request) (req api.ExecRequest, e
 		return req, err
 	}
 	if (req.Cmd == "") == (len(req.Args) == 0) {
-		return req, &api.Error{Code: api.CodeBadRequest, Message: "exactly one of cmd and args is needed"}
+		return req, &api.Error{Code: api.CodeBadRequest, Message: "exactly one of cmd and args is needed",
+			Hint: `"cmd": "echo $HOME" for a shell, or "args": ["echo", "hi"] without one`}
 	}
 	if req.Stdin && req.Input != "" {
 		return req, &api.Error{Code: api.CodeBadRequest, Message: "stdin and input exclude each other"}

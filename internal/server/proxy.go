@@ -60,7 +60,7 @@ func portOf(r *http.Request) (int, error) {
 	v := r.PathValue("port")
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != v {
-		return 0, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("%.20q is no port", v)}
+		return 0, &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("%.20q is no port", v), Hint: "a number from 1 to 65535"}
 	}
 	return n, nil
 }
