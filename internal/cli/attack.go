@@ -61,7 +61,7 @@ func (o *attackOptions) flags() flags {
 
 func attackVerb() verb {
 	return verb{
-		name: "attack", summary: "try to get past the walls, and judge it from outside",
+		name: "attack", own: true, summary: "try to get past the walls, and judge it from outside",
 		usage: "[--only NAME,...] [--isolation KIND] [--format table|json]",
 		flags: func() flags { return new(attackOptions).flags() }, about: attackAbout,
 		run: func(ctx context.Context, env *Env, args []string) int {

@@ -114,6 +114,7 @@ type verb struct {
 	usage   string // what follows the name
 	flags   func() flags
 	about   string // the rest of `berm help VERB`
+	own     bool   // it is or starts what it needs: no daemon to name
 	run     func(ctx context.Context, env *Env, args []string) int
 	subs    []verb // of a group of verbs, which does nothing itself
 }

@@ -42,6 +42,9 @@ func (v verb) options() (out []string) {
 			out = append(out, "-"+f.short)
 		}
 	}
+	if v.own {
+		return append(out, "--state", "--help")
+	}
 	return append(out, everywhere...)
 }
 
@@ -52,7 +55,7 @@ var values = map[string]string{
 }
 
 // words lists what may follow a verb, where there is little.
-var words = map[string]string{"completion": "bash zsh fish", "bench": "run"}
+var words = map[string]string{"completion": "bash zsh fish", "bench": "run exec files"}
 
 // named says what the arguments of a verb name: sandboxes, commands, both, or
 // sandboxes and files.

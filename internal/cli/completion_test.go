@@ -32,7 +32,7 @@ func TestBashCompletion(t *testing.T) {
 		{[]string{"berm", "ru"}, []string{"run"}, false},
 		{[]string{"berm", "--state", "/tmp", "ru"}, []string{"run"}, false},
 		{[]string{"berm", "--state", "d"}, []string{"dir"}, false},
-		{[]string{"berm", "bench", ""}, []string{"run"}, false},
+		{[]string{"berm", "bench", ""}, []string{"run", "exec", "files"}, false},
 		{[]string{"berm", "completion", "z"}, []string{"zsh"}, false},
 		{[]string{"berm", "help", "atta"}, []string{"attach", "attack"}, false},
 		{[]string{"berm", "audit", "ver"}, []string{"verify"}, false},

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/bermhq/berm/api"
@@ -157,21 +158,40 @@ func (a *asker) sendFile(ctx context.Context, id, local, dest string) error {
 func (a *asker) put(ctx context.Context, id, dest string, mode uint32, r io.Reader) error {
 	c := &counter{r: struct{ io.Reader }{r}}
 	n, err := a.WriteFile(ctx, id, dest, mode, c)
-	if err == nil && n != c.n {
-		err = &fault{dest, fmt.Sprintf("%d bytes were sent, and %d arrived", c.n, n), ""}
+	sent := c.n.Load()
+	if err == nil && n != sent {
+		err = &fault{dest, fmt.Sprintf("%d bytes were sent, and %d arrived", sent, n), ""}
 	}
-	return err
+	return a.noRoom(ctx, id, sent, err)
+}
+
+// noRoom says so if it is not the sandbox that is full: what is in it and what
+// was sent are less than its cap, so the disk below it is.
+func (a *asker) noRoom(ctx context.Context, id string, sent int64, err error) error {
+	var ae *api.Error
+	if !errors.As(err, &ae) || ae.Code != api.CodeFileTooLarge {
+		return err
+	}
+	sb, serr := a.Get(ctx, id)
+	m, merr := a.Metrics(ctx, id)
+	if serr != nil || merr != nil || m.DiskBytes+sent >= sb.Limits.WithDefaults().DiskBytes/10*9 {
+		return err
+	}
+	e := *ae
+	e.Message += "; the sandbox is below its cap, so the disk of the host is full"
+	e.Hint = "df -h, on the daemon's host: make room where its state directory and its temporary files are"
+	return &e
 }
 
 // A counter counts what is read.
 type counter struct {
 	r io.Reader
-	n int64
+	n atomic.Int64 // whoever sends may still read when there is an answer
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
-	c.n += int64(n)
+	c.n.Add(int64(n))
 	return n, err
 }
 
@@ -181,7 +201,9 @@ func (a *asker) sendTar(ctx context.Context, id string, c copyIn) error {
 	if c.dest == api.Workspace || strings.HasPrefix(c.dest, api.Workspace+"/") {
 		root = api.Workspace
 	}
-	return streamTar(ctx, a.Client, id, root, []copyIn{c}, &tarWriter{root: root, seen: map[string]string{}, warn: func(s string) { a.note("%s", s) }})
+	w := &tarWriter{root: root, seen: map[string]string{}, warn: func(s string) { a.note("%s", s) }}
+	err := streamTar(ctx, a.Client, id, root, []copyIn{c}, w)
+	return a.noRoom(ctx, id, w.copied, err)
 }
 
 // streamTar sends things as one tar stream, written by w.

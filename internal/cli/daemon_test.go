@@ -455,6 +455,8 @@ func TestAskedWrongly(t *testing.T) {
 		{[]string{"info", "a", "b"}, "berm: info: takes one argument at most\n"},
 		{[]string{"ls", "x"}, "berm: ls: takes no arguments\n"},
 		{[]string{"ls", "--tga", "x"}, "berm: flag --tga: is not known\ntry: --tag\n"},
+		{[]string{"create", "--foo"}, "berm: flag --foo: is not known\ntry: berm help create\n"},
+		{[]string{"token", "create", "--foo"}, "berm: flag --foo: is not known\ntry: berm help token create\n"},
 		{[]string{"info", "zzz"}, "berm: zzz: is no sandbox\ntry: berm ls\n"},
 		{[]string{"info", "s"}, "berm: s: could be any of 2: "},
 		{[]string{"info", "../x"}, "berm: ../x: is not the id of a sandbox"},

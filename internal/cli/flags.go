@@ -118,7 +118,7 @@ func (fs flags) late(file string, args []string) *fault {
 }
 
 func (fs flags) unknown(shown, name string) error {
-	f := &fault{what: "flag " + strings.SplitN(shown, "=", 2)[0], why: "is not known", try: "berm help"}
+	f := &fault{what: "flag " + strings.SplitN(shown, "=", 2)[0], why: "is not known"} // and to try is the page of the verb
 	if slices.ContainsFunc(fs, func(k flag) bool { return k.name == "code" }) {
 		f.try = "berm help run"
 		if habit, ok := habits[f.what[len("flag "):]]; ok {

@@ -49,7 +49,11 @@ func help(env *Env, w io.Writer, args []string) int {
 	}
 	if v.flags != nil {
 		fmt.Fprintln(w)
-		for _, f := range append(v.flags(), globalFlags(env)...) {
+		general := globalFlags(env)
+		if v.own {
+			general = general[:1] // --state
+		}
+		for _, f := range append(v.flags(), general...) {
 			writeFlag(w, f)
 		}
 	}

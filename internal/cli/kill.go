@@ -14,6 +14,10 @@ Ends sandboxes with all that is in them, and prints the id of each that ended.
 The id of a command ends that command with all that it started; with --signal it
 gets that signal instead, and its group with it.
 
+All are those of the tenant of your token, here and in ls and top. For those of
+another, the admin of this host makes a token (berm token create --tenant NAME
+--role operator) and passes it with --token-file.
+
   berm kill $SB
   berm kill --tag job=42
   berm kill --signal INT $X
@@ -24,8 +28,8 @@ func killVerb() verb {
 	var all, quiet bool
 	var signal string
 	fs := flags{
-		{name: "all", help: "every sandbox that there is", set: toggle(&all)},
-		{name: "tag", value: "K=V", help: "every sandbox with this label (repeat)", set: pairs(f.Tags, "as in --tag job=42")},
+		{name: "all", help: "every sandbox of the token's tenant", set: toggle(&all)},
+		{name: "tag", value: "K=V", help: "every one of them with this label (repeat)", set: pairs(f.Tags, "as in --tag job=42")},
 		{name: "signal", short: "s", value: "SIG", help: "only send this signal (commands only), as TERM or 15", set: text(&signal)},
 		{name: "quiet", short: "q", help: "print nothing", set: toggle(&quiet)},
 	}

@@ -20,7 +20,7 @@ func lsVerb() verb {
 		{name: "json", help: "print one JSON array", set: toggle(&asJSON)},
 	}
 	return verb{
-		name: "ls", summary: "list sandboxes", usage: "[FLAG...]", flags: func() flags { return fs },
+		name: "ls", summary: "list the sandboxes of your token's tenant", usage: "[FLAG...]", flags: func() flags { return fs },
 		about: "Wherever an id is asked for, so much of it is enough as no other id starts with.",
 		run: ask("ls", fs, 0, 0, func(ctx context.Context, a *asker, _ []string) error {
 			list, err := a.Sandboxes(ctx, f)
@@ -66,7 +66,7 @@ func psVerb() verb {
 		{name: "json", help: "print one JSON array", set: toggle(&asJSON)},
 	}
 	return verb{
-		name: "ps", summary: "list the commands of a sandbox, or of all", usage: "[FLAG...] [SANDBOX]", flags: func() flags { return fs },
+		name: "ps", summary: "list the commands of a sandbox, or of all of your token's tenant", usage: "[FLAG...] [SANDBOX]", flags: func() flags { return fs },
 		run: ask("ps", fs, 0, 1, func(ctx context.Context, a *asker, args []string) (err error) {
 			id := ""
 			if len(args) > 0 {

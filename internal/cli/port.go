@@ -21,10 +21,12 @@ const portAbout = `
 Without PORT it lists the ports that something listens on inside. With PORT it
 listens on this host's loopback (the same port, or a free one where that is taken),
 prints the address, and passes every connection to that port of the sandbox until
-you leave. Other users of this host can connect too while it runs. With - it
-connects standard input and output instead.
+you leave: put & behind it to go on. While it runs every user of this host can
+connect, without a token. With - it connects standard input and output instead.
+Where that will not do: GET /v1/sandboxes/ID/proxy/PORT/ needs a token, and for it
+nothing listens.
 
-  berm port $SB 8000
+  berm port $SB 8000 &
   berm port $SB 5432 --local 15432
   echo PING | berm port $SB 6379 -
 `

@@ -14,10 +14,11 @@ The daemon: it keeps sandboxes for many clients, over HTTP. It listens on
 it can be asked it prints "berm: ready URL" and writes DIR/url; its first start
 makes an admin token in DIR/token. Nothing but /healthz is open without a token.
 
-Started as root, only the keeper of the sandboxes stays root. SIGTERM lets open
-calls end (10 s). After a kill -9 the sandboxes go on, with their deadlines, and the
-next berm serve takes them over. FILE is YAML or JSON; keys that are not known are
-refused.
+Started as root, only the keeper of the sandboxes stays root. SIGTERM and Ctrl-C
+let open calls end (10 s) and then end every sandbox, unless a keeper of its own
+keeps them, as with the units in deploy/systemd. After a kill -9 the sandboxes go
+on, with their deadlines, and the next berm serve takes them over. FILE is YAML or
+JSON; keys that are not known are refused.
 
   berm serve
   berm serve --listen 0.0.0.0:7443 --tls-cert cert.pem --tls-key key.pem --host berm.example.org
@@ -37,7 +38,7 @@ func serveVerb() verb {
 		{name: "debug", help: "log more", set: toggle(&o.Debug)},
 	}
 	return verb{
-		name: "serve", summary: "be the daemon that keeps sandboxes for many clients", usage: "[FLAG...]", flags: func() flags { return fs }, about: serveAbout,
+		name: "serve", own: true, summary: "be the daemon that keeps sandboxes for many clients", usage: "[FLAG...]", flags: func() flags { return fs }, about: serveAbout,
 		run: func(ctx context.Context, env *Env, args []string) int {
 			args, err := append(slices.Clone(fs), globalFlags(env)...).among(args)
 			if err == errHelp {

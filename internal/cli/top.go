@@ -32,7 +32,7 @@ func topVerb() verb {
 		{name: "json", help: "print one JSON object and end", set: toggle(&asJSON)},
 	}
 	return verb{
-		name: "top", summary: "watch what sandboxes use", usage: "[FLAG...]", flags: func() flags { return fs }, about: topAbout,
+		name: "top", summary: "watch what the sandboxes of your token's tenant use", usage: "[FLAG...]", flags: func() flags { return fs }, about: topAbout,
 		run: ask("top", fs, 0, 0, func(ctx context.Context, a *asker, _ []string) error {
 			if once || asJSON || !isTerminal(a.Stdout) {
 				t, err := a.Top(ctx)

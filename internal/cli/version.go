@@ -9,7 +9,7 @@ func versionVerb() verb {
 	var asJSON bool
 	fs := flags{{name: "json", help: "print one JSON object", set: toggle(&asJSON)}}
 	return verb{
-		name: "version", summary: "print the version", usage: "[--json]",
+		name: "version", own: true, summary: "print the version", usage: "[--json]",
 		flags: func() flags { return fs },
 		run: func(_ context.Context, env *Env, args []string) int {
 			rest, _, err := append(fs, globalFlags(env)...).parse(args)
