@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -31,10 +33,60 @@ func (s *server) eventRoutes() map[string]handler {
 }
 
 const (
-	maxWait   = 60               // seconds of a long poll
-	maxEvents = 1000             // of one answer
-	scanFor   = 10 * time.Second // a look through the log that finds nothing
+	maxWait     = 60              // seconds of a long poll
+	maxEvents   = 1000            // of one answer
+	maxFollowed = 64              // read at once for one that follows
+	scanFor     = 3 * time.Second // a look through the log that finds nothing
+	maxLast     = 1 << 20         // bytes of the last events of a sandbox
 )
+
+// heft is about what events take in memory.
+func heft(list []api.Event) (n int64) {
+	for i := range list {
+		n += 512 + int64(len(list[i].Data))
+	}
+	return n
+}
+
+// holdEvents counts events that wait for their client. What is held is given back with
+// free.
+func (s *server) holdEvents(r *http.Request, list []api.Event) (free func(), err error) {
+	tenant, n := sandbox.CallerOf(r.Context()).Tenant, heft(list)
+	if !s.pool.grow(tenant, n) {
+		return nil, &api.Error{Code: api.CodeRate, Message: "the answers that wait for your other clients take all memory that is there for them",
+			Hint: "read those answers first", RetryAfter: 2}
+	}
+	return func() { s.pool.give(tenant, n) }, nil
+}
+
+// replyEvents answers events, one after the other as they are encoded.
+func (s *server) replyEvents(w http.ResponseWriter, r *http.Request, list []api.Event, next uint64, show func(api.Event) any) error {
+	free, err := s.holdEvents(r, list)
+	if err != nil {
+		return err
+	}
+	defer free()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	until := time.Now().Add(s.opt.WriteTimeout + time.Duration(heft(list)/slowest)*time.Second)
+	b := bufio.NewWriterSize(&brisk{w, until}, 32<<10)
+	b.WriteString(`{"events":[`)
+	for i, e := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		line, err := json.Marshal(show(e))
+		if err != nil {
+			panic(err) // it was decoded
+		}
+		b.Write(line)
+	}
+	fmt.Fprintf(b, `],"next":%d}`+"\n", next)
+	if b.Flush() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
 
 // events answers the events of the caller's own tenant: those that there are,
 // the next one that comes, or all as they come.
@@ -64,8 +116,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	reply(w, http.StatusOK, api.EventList{Events: list, Next: next})
-	return nil
+	return s.replyEvents(w, r, list, next, func(e api.Event) any { return e })
 }
 
 // asStream says how a client wants events: follow is what comes from now on,
@@ -87,6 +138,7 @@ func (s *server) selection(r *http.Request, q url.Values) (store.Query, error) {
 		Types: slices.DeleteFunc(q["type"], func(t string) bool { return t == "" }), SandboxID: q.Get("sandbox_id"), RunID: q.Get("run_id"), Session: q.Get("session"),
 		Tenant: sandbox.CallerOf(r.Context()).Tenant,
 	}
+	sel.Turn = func() (func(), error) { return s.turns.take(r.Context(), sel.Tenant, maxWaiting) }
 	limit, err := number(q, "limit", 100, 1, maxEvents)
 	if err != nil {
 		return sel, err
@@ -145,6 +197,8 @@ func (s *server) look(ctx context.Context, sel store.Query, wait time.Duration) 
 func (s *server) followEvents(w http.ResponseWriter, r *http.Request, sel store.Query, show func(api.Event) (string, any)) error {
 	x, ctx := s.sse(w, r, 0)
 	defer x.end()
+	sel.Limit = min(sel.Limit, maxFollowed)
+	sel.Turn = func() (func(), error) { return s.turns.take(ctx, sel.Tenant, anyWaiting) }
 	for ctx.Err() == nil {
 		list, next, err := s.look(ctx, sel, maxWait*time.Second)
 		if err != nil {
@@ -153,12 +207,21 @@ func (s *server) followEvents(w http.ResponseWriter, r *http.Request, sel store.
 			}
 			return nil
 		}
+		free, err := s.holdEvents(r, list)
+		if err != nil { // it is asked for again when there is room
+			select {
+			case <-ctx.Done():
+			case <-time.After(s.opt.Heartbeat):
+			}
+			continue
+		}
 		for _, e := range list {
 			name, v := show(e)
 			if x.event(int64(e.Seq), name, v) != nil {
-				return nil
+				break // which ends ctx
 			}
 		}
+		free()
 		sel.After = next
 	}
 	return nil
@@ -209,12 +272,7 @@ func (s *server) sandboxEvents(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if !follow && !stream {
-		out := make([]sandboxEvent, len(list))
-		for i, e := range list {
-			out[i] = sandboxEvent{e, e.Data}
-		}
-		reply(w, http.StatusOK, map[string]any{"events": out, "next": next})
-		return nil
+		return s.replyEvents(w, r, list, next, func(e api.Event) any { return sandboxEvent{e, e.Data} })
 	}
 	if len(list) > 0 {
 		sel.After = list[0].Seq - 1
@@ -237,6 +295,11 @@ func (s *server) last(ctx context.Context, sel store.Query, n int) (list []api.E
 		if len(list) > n {
 			list = append(list[:0], list[len(list)-n:]...)
 		}
+		size, drop := heft(list), 0
+		for ; size > maxLast && drop < len(list)-1; drop++ {
+			size -= heft(list[drop : drop+1])
+		}
+		list = append(list[:0], list[drop:]...)
 		if to <= next || to >= s.opt.Store.Head().Seq || ctx.Err() != nil || time.Since(began) > scanFor {
 			return list, max(next, to), nil
 		}

@@ -128,7 +128,8 @@ type server struct {
 
 	failures throttle        // requests without a valid token, by address
 	once     once            // creates with a key
-	pool     pool            // output that is kept for answers
+	pool     pool            // what waits for clients
+	turns    *turns          // looks through the log
 	stopping context.Context // see Options
 
 	mu   sync.Mutex
@@ -141,6 +142,7 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 	opt = opt.withDefaults()
 	s := &server{
 		e: e, opt: opt, open: map[string]int{}, stopping: opt.Stopping, meter: opt.Meter,
+		turns:    newTurns(),
 		pool:     pool{tenant: map[string]int64{}},
 		once:     once{now: time.Now, done: map[string]*attempt{}},
 		failures: throttle{burst: float64(opt.BadTokens), perSecond: float64(opt.BadTokens) / 60, most: 1024, now: time.Now, keys: map[string]*allowance{}},

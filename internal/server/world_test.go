@@ -215,6 +215,7 @@ type fakeStore struct {
 	events []api.Event
 	notes  []api.Event
 	more   chan struct{} // closed when something was added
+	slow   func(tenant string)
 }
 
 func newFakeStore() *fakeStore { return &fakeStore{more: make(chan struct{})} }
@@ -232,6 +233,14 @@ func (f *fakeStore) add(events ...api.Event) {
 }
 
 func (f *fakeStore) Events(q store.Query) (list []api.Event, next uint64, err error) {
+	if f.slow != nil { // the past is on disk
+		done, err := q.Turn()
+		if err != nil {
+			return nil, q.After, err
+		}
+		defer done()
+		f.slow(q.Tenant)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next = q.After

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -582,5 +583,31 @@ func checkAcked(t *testing.T, what string, l *log, acked []ack, head api.Head) {
 	}
 	if v, err := l.verify(context.Background(), nil); err != nil || !v.OK {
 		t.Fatalf("%s: afterwards: %+v, %v", what, v, err)
+	}
+}
+
+// One answer is bounded in bytes, and who reads from disk waits for a turn.
+func TestAnswerBytes(t *testing.T) {
+	l := testLog(t, newMemDisk(1), Options{})
+	big := `{"x":"` + strings.Repeat("x", 30<<10) + `"}`
+	for range 100 {
+		mustAppend(t, l, event("a.b", "s", big))
+	}
+	turns, over := 0, 0
+	turn := func() (func(), error) { turns++; return func() { over++ }, nil }
+	for range 2 {
+		got, next, err := l.events(Query{Limit: 1000, Turn: turn})
+		if err != nil || len(got) < 20 || len(got) > 40 || next != got[len(got)-1].Seq {
+			t.Errorf("%d events, next %d, %v", len(got), next, err)
+		}
+		l.mu.Lock()
+		l.recent = ring{}
+		l.mu.Unlock()
+	}
+	if turns != 1 || over != 1 {
+		t.Errorf("%d turns, %d over", turns, over)
+	}
+	if _, _, err := l.events(Query{Turn: func() (func(), error) { return nil, io.ErrUnexpectedEOF }}); err != io.ErrUnexpectedEOF {
+		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/audit"
@@ -16,8 +17,9 @@ import (
 const (
 	recentEvents = 2048
 	recentBytes  = 8 << 20
-	maxScan      = 64 << 20 // bytes of log that one answer looks at
-	maxAnswer    = 16 << 20 // bytes of events in one answer
+	maxScan      = 16 << 20 // bytes of log that one answer looks at
+	maxAnswer    = 1 << 20  // bytes of events in one answer
+	scanBreath   = 256 << 10
 )
 
 // ring holds the newest events, for those who follow.
@@ -133,6 +135,21 @@ func (l *log) events(q Query) ([]api.Event, uint64, error) {
 		return out, next, nil
 	}
 	l.mu.Unlock()
+	breathe := func(int) {}
+	if q.Turn != nil {
+		done, err := q.Turn()
+		if err != nil {
+			return nil, q.After, err
+		}
+		defer done()
+		read := 0
+		breathe = func(n int) {
+			if read += n; read >= scanBreath {
+				read = 0
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
 	var asked []string
 	for _, name := range []string{q.SandboxID, q.RunID, q.Session} {
 		if name != "" {
@@ -140,6 +157,7 @@ func (l *log) events(q Query) ([]api.Event, uint64, error) {
 		}
 	}
 	err := l.scan(q.After, maxScan, asked, func(last uint64) { next = last }, func(seq uint64, body []byte) (bool, error) {
+		breathe(len(body))
 		if !f.may(body) {
 			next = seq
 			return true, nil

@@ -58,6 +58,10 @@ type Query struct {
 	RunID     string // as generated, or the tag run_id
 	Session   string
 	Tenant    string // "": all
+	// Turn, if set, is called before the log is read from disk, and what it
+	// returns afterwards: how the caller bounds how many do that at once. Such a
+	// question also leaves the processor to others now and then.
+	Turn func() (done func(), err error)
 }
 
 // MaxEvents bounds one answer of Events.
