@@ -208,10 +208,14 @@ func (d *download) Close() error {
 	return nil
 }
 
+// KeepMode goes with a mode for WriteFile: a regular file that is replaced keeps
+// its own mode and owner.
+const KeepMode = 1 << 31
+
 // WriteFile makes or replaces a regular file with all of r, parents included,
 // owned by uid and gid. The name appears only when the content is complete.
 func (c *Client) WriteFile(ctx context.Context, path string, mode uint32, uid, gid uint32, r io.Reader) error {
-	q := FileRequest{Path: path, Mode: mode, UID: uid, GID: gid}
+	q := FileRequest{Path: path, Mode: mode &^ KeepMode, UID: uid, GID: gid, Keep: mode&KeepMode != 0}
 	return c.push(ctx, MethodWrite, "write", path, q.Append(nil), r)
 }
 

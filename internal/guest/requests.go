@@ -11,6 +11,7 @@ type FileRequest struct {
 	Depth     int
 	Limit     int64 // entries, or bytes
 	Paths     []string
+	Keep      bool // Write: a file that is replaced keeps its mode and owner
 }
 
 // Append adds f's encoding to b.
@@ -26,6 +27,7 @@ func (f *FileRequest) Append(b []byte) []byte {
 	for _, p := range f.Paths {
 		b = appendElem(b, 9, p)
 	}
+	b = appendBool(b, 10, f.Keep)
 	return b
 }
 
@@ -53,6 +55,8 @@ func (f *FileRequest) Decode(b []byte) bool {
 			f.Limit = d.int64()
 		case 9:
 			f.Paths = append(f.Paths, d.string())
+		case 10:
+			f.Keep = d.bool()
 		}
 	}
 	return !d.bad

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strings"
 	"syscall"
 
 	"github.com/bermhq/berm/api"
@@ -40,7 +41,8 @@ func (e *Engine) Stat(ctx context.Context, id, name string) (api.FileInfo, error
 }
 
 // WriteFile makes or replaces a file with what r holds, parents included; it
-// appears under its name when it is complete. It returns its size.
+// appears under its name when it is complete. With mode 0 what is replaced keeps
+// its mode and owner. It returns its size.
 func (e *Engine) WriteFile(ctx context.Context, id, name string, mode uint32, r io.Reader) (int64, error) {
 	b, p, err := e.at(ctx, id, name)
 	if err != nil {
@@ -52,7 +54,10 @@ func (e *Engine) WriteFile(ctx context.Context, id, name string, mode uint32, r 
 	}
 	defer done()
 	if mode &= 0o777; mode == 0 {
-		mode = 0o644
+		mode = 0o644 | guest.KeepMode
+		if p == "/run" || strings.HasPrefix(p, "/run/") {
+			mode = 0o600 | guest.KeepMode // where credentials go
+		}
 	}
 	w := e.patience(ctx, b, 0)
 	defer w.stop()

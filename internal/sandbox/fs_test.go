@@ -17,6 +17,23 @@ import (
 	"github.com/bermhq/berm/internal/testkit"
 )
 
+// Without a mode what is replaced keeps its own.
+func TestWriteKeepsTheMode(t *testing.T) {
+	r, _ := newDurable(t, quick)
+	id, ctx := r.create(t, api.Limits{}), t.Context()
+	if _, err := r.WriteFile(ctx, id, "/workspace/a/b/f", 0o751, strings.NewReader("")); err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[string]uint32{"/workspace/a/b/f": 0o751, "/workspace/new": 0o644, "/run/new": 0o600} {
+		if _, err := r.WriteFile(ctx, id, p, 0, strings.NewReader("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if i, err := r.Stat(ctx, id, p); err != nil || i.Mode != want {
+			t.Errorf("no mode given: %+v, %v, want %o", i, err, want)
+		}
+	}
+}
+
 func TestFiles(t *testing.T) {
 	r, p := newDurable(t, quick)
 	id := r.create(t, api.Limits{})

@@ -115,10 +115,7 @@ func (s *server) fsWrite(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	mode := uint64(0o644)
-	if p == "/run" || strings.HasPrefix(p, "/run/") {
-		mode = 0o600 // where credentials go
-	}
+	mode := uint64(0) // not given: the engine's to choose
 	if v := r.URL.Query().Get("mode"); v != "" {
 		if mode, err = strconv.ParseUint(v, 8, 32); err != nil || mode > 0o777 {
 			return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("mode: %.20q is not one, in octal", v), Hint: "for example 0644"}

@@ -131,6 +131,8 @@ func isPart(name string) bool {
 
 // write makes the file under a name of its own beside its place and moves it
 // there when it is complete: a link in the last place is replaced, not followed.
+// What is to be kept is that of the file that the name leads to, but for setuid
+// and the like: the content is new.
 func (fs Files) write(r guest.FileRequest, src io.Reader) (err error) {
 	full, err := fs.abs(r.Path)
 	if err != nil {
@@ -139,6 +141,13 @@ func (fs Files) write(r guest.FileRequest, src io.Reader) (err error) {
 	if st, err := os.Lstat(full); err == nil {
 		if err := mustBeRegular(st); err != nil && err != syscall.ELOOP {
 			return err
+		}
+	}
+	uid, gid, mode := r.UID, r.GID, r.Mode&0o777
+	if st, err := os.Stat(full); r.Keep && err == nil && st.Mode().IsRegular() {
+		mode = uint32(st.Mode().Perm())
+		if s, ok := st.Sys().(*syscall.Stat_t); ok {
+			uid, gid = s.Uid, s.Gid
 		}
 	}
 	if err := fs.mkdirAll(path.Dir(full), 0o755, r.UID, r.GID); err != nil {
@@ -156,10 +165,10 @@ func (fs Files) write(r guest.FileRequest, src io.Reader) (err error) {
 	}()
 	_, err = io.Copy(f, src)
 	if err == nil && fs.Own {
-		err = f.Chown(int(r.UID), int(r.GID))
+		err = f.Chown(int(uid), int(gid))
 	}
 	if err == nil {
-		err = syscall.Fchmod(int(f.Fd()), r.Mode&0o777)
+		err = syscall.Fchmod(int(f.Fd()), mode)
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr

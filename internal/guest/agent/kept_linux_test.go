@@ -310,6 +310,37 @@ for family, addr in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::")):
 		t.Fatal(err)
 	}
 	changes(t, deep, "create "+file, "write "+file)
+	writesKeep(t, c, name+"-dir", user)
+}
+
+// writesKeep writes over another's program, by its name and through a link.
+func writesKeep(t *testing.T, c *guest.Client, dir string, user func(string, ...string) guest.Start) {
+	ctx := ctxFor(t, 10*time.Second)
+	program, link := dir+"/program", dir+"/link"
+	if err := c.WriteFile(ctx, program, 0o750, 0, 2000, strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	result(t, c, user("link", "ln", "-s", program, link), "")
+	for _, to := range []string{program, link} {
+		if err := c.WriteFile(ctx, to, 0o644|guest.KeepMode, 1000, 1000, strings.NewReader("new")); err != nil {
+			t.Fatal(err)
+		}
+		if fi, err := c.Stat(ctx, to); err != nil || fi.Kind != guest.KindFile || fi.Mode != 0o750 || fi.UID != 0 || fi.GID != 2000 || fi.Size != 3 {
+			t.Errorf("%s: %+v, %v", to, fi, err)
+		}
+	}
+	if err := c.WriteFile(ctx, program, 0o644, 1000, 1000, strings.NewReader("own")); err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := c.Stat(ctx, program); err != nil || fi.Mode != 0o644 || fi.UID != 1000 {
+		t.Errorf("%+v, %v", fi, err)
+	}
+	if err := c.WriteFile(ctx, dir+"/fresh", 0o644|guest.KeepMode, 1000, 1000, strings.NewReader("own")); err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := c.Stat(ctx, dir+"/fresh"); err != nil || fi.Mode != 0o644 || fi.UID != 1000 {
+		t.Errorf("%+v, %v", fi, err)
+	}
 }
 
 func TestLinuxKept(t *testing.T) {
