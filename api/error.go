@@ -46,7 +46,7 @@ const (
 	CodeTokenNotFound      = "token.not-found"
 	CodeOriginForbidden    = "request.origin" // a Host or Origin header that is not ours
 	CodePolicyCeiling      = "policy.ceiling"
-	CodeQuota              = "quota.exceeded" // waiting does not help
+	CodeQuota              = "quota.exceeded" // only the end of one of their own helps
 	CodeRate               = "quota.rate"     // waiting does
 	CodeNodeFull           = "node.full"
 	CodeSandboxPaused      = "sandbox.paused"

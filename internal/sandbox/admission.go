@@ -66,7 +66,7 @@ func (e *Engine) reserve(b *box) error {
 	for len(a.created) > 0 && now.Sub(a.created[0]) >= time.Minute {
 		a.created = a.created[1:]
 	}
-	need := b.spec.Limits.MemoryBytes
+	need := counted(b)
 	if q.CreatesPerMinute > 0 && len(a.created) >= q.CreatesPerMinute {
 		return &api.Error{
 			Code:       api.CodeRate,
@@ -76,13 +76,13 @@ func (e *Engine) reserve(b *box) error {
 		}
 	}
 	if q.Sandboxes > 0 && a.sandboxes >= q.Sandboxes {
-		return &api.Error{Code: api.CodeQuota, Message: fmt.Sprintf("tenant %s: has %d sandboxes and may have %d", b.tenant, a.sandboxes, q.Sandboxes), Hint: "delete one: berm kill"}
+		return &api.Error{Code: api.CodeQuota, Message: fmt.Sprintf("tenant %s: has %d sandboxes and may have %d", b.tenant, a.sandboxes, q.Sandboxes), Hint: "delete one: berm kill", RetryAfter: retryFull}
 	}
-	if over(a.memory, need, q.MemoryBytes) {
-		return &api.Error{Code: api.CodeQuota, Message: fmt.Sprintf("tenant %s: memory of %s beside %s is more than its %s", b.tenant, mib(need), mib(a.memory), mib(q.MemoryBytes)), Hint: "delete a sandbox, or ask for less memory"}
+	if asked := b.spec.Limits.MemoryBytes; over(a.memory, asked, q.MemoryBytes) {
+		return &api.Error{Code: api.CodeQuota, Message: fmt.Sprintf("tenant %s: memory of %s beside %s is more than its %s", b.tenant, mib(asked), mib(a.memory), mib(q.MemoryBytes)), Hint: "delete a sandbox, or ask for less memory", RetryAfter: retryFull}
 	}
 	if over(e.books.memory, need, e.opt.Budget) {
-		return &api.Error{Code: api.CodeNodeFull, Message: fmt.Sprintf("this node is full: memory of %s beside %s is more than its %s", mib(need), mib(e.books.memory), mib(e.opt.Budget)), Hint: "delete a sandbox, ask for less memory, or try again later", RetryAfter: 5}
+		return &api.Error{Code: api.CodeNodeFull, Message: fmt.Sprintf("this node is full: memory of %s beside %s is more than its %s", mib(need), mib(e.books.memory), mib(e.opt.Budget)), Hint: "delete a sandbox, ask for less memory, or try again later", RetryAfter: retryFull}
 	}
 	if q.CreatesPerMinute > 0 {
 		a.created = append(a.created, now)
@@ -90,6 +90,19 @@ func (e *Engine) reserve(b *box) error {
 	e.books.tenants[b.tenant] = a
 	e.enterBooks(b, a)
 	return nil
+}
+
+// retryFull is how many seconds to wait for others to end.
+const retryFull = 5
+
+// counted is the memory that was promised to b. One without a cap, which a host
+// without cgroups has no other way to run, counts as if it had the usual one: a
+// tenant that may not have such a one has a quota.
+func counted(b *box) int64 {
+	if m := b.spec.Limits.MemoryBytes; m >= 0 {
+		return m
+	}
+	return api.DefaultMemoryBytes
 }
 
 // over says whether need does not fit beside have; a cap that was switched off
@@ -106,7 +119,7 @@ func mib(n int64) string {
 }
 
 func (e *Engine) enterBooks(b *box, a *account) {
-	need := max(b.spec.Limits.MemoryBytes, 0)
+	need := counted(b)
 	a.sandboxes++
 	a.memory += need
 	e.books.memory += need
@@ -127,7 +140,7 @@ func (e *Engine) adopted(b *box) {
 func (e *Engine) release(b *box, ending string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	need := max(b.spec.Limits.MemoryBytes, 0)
+	need := counted(b)
 	e.books.memory -= need
 	if ending != "" {
 		e.books.endings[ending]++

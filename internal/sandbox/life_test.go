@@ -357,6 +357,9 @@ func TestQuotas(t *testing.T) {
 	make := func(tenant string, mb float64) (string, string) {
 		sb, err := r.Create(as(tenant), api.CreateRequest{MemoryMB: mb})
 		if err != nil {
+			if err.(*api.Error).RetryAfter <= 0 {
+				t.Errorf("%v does not say when to ask again", err)
+			}
 			return "", code(err)
 		}
 		return sb.ID, ""
@@ -394,6 +397,41 @@ func TestQuotas(t *testing.T) {
 	r.Create(as("b"), api.CreateRequest{MemoryMB: 100})
 	if after := r.Totals().MemoryBytes; after != before {
 		t.Errorf("what failed still counts: %d, %d", before, after)
+	}
+}
+
+// Without a cap of memory a sandbox is let in where its tenant has no quota of
+// it, and counts as the usual one.
+func TestNoCap(t *testing.T) {
+	opt := quick
+	opt.Budget = 1100 << 20
+	opt.Quotas = map[string]sandbox.Quota{"bounded": {MemoryBytes: 1 << 40}}
+	r, _ := newDurable(t, opt)
+	req := api.CreateRequest{Limits: api.Limits{MemoryBytes: api.Unlimited}}
+	bounded := sandbox.As(t.Context(), sandbox.Caller{Tenant: "bounded", Actor: "t"})
+	if _, err := r.Create(bounded, req); code(err) != api.CodeQuota {
+		t.Errorf("under a quota: %v", err)
+	}
+	capped := sandbox.As(t.Context(), sandbox.Caller{Tenant: "acme", Actor: "t", Ceiling: &api.Policy{Limits: api.Limits{MemoryBytes: 1 << 40}}})
+	if _, err := r.Create(capped, req); code(err) != api.CodePolicyCeiling {
+		t.Errorf("under a ceiling: %v", err)
+	}
+	one, err := r.Create(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Totals().MemoryBytes; n != api.DefaultMemoryBytes {
+		t.Errorf("it counts as %d", n)
+	}
+	if _, err := r.Create(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Create(t.Context(), req); code(err) != api.CodeNodeFull {
+		t.Errorf("the third: %v", err)
+	}
+	r.Delete(t.Context(), one.SandboxID)
+	if n := r.Totals().MemoryBytes; n != api.DefaultMemoryBytes {
+		t.Errorf("one is left and counts as %d", n)
 	}
 }
 
