@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -296,14 +297,22 @@ func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	if d.closing {
 		d.mu.Unlock()
-		w.Header().Set("Connection", "close")
-		http.Error(w, `{"error":"the daemon is stopping","code":"`+api.CodeShuttingDown+`","hint":"try again when it is back"}`, http.StatusServiceUnavailable)
+		refuseStopping(w)
 		return
 	}
 	d.open.Add(1)
 	d.mu.Unlock()
 	defer d.open.Done()
 	d.h.ServeHTTP(w, r)
+}
+
+// refuseStopping answers a request that came too late.
+func refuseStopping(w http.ResponseWriter) {
+	e := api.Error{Code: api.CodeShuttingDown, Message: "the daemon is stopping", Hint: api.Hint(api.CodeShuttingDown), RequestID: api.NewID(api.KindRequest)}
+	w.Header().Set("Connection", "close")
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(api.Status(e.Code))
+	json.NewEncoder(w).Encode(e) // a client that is gone needs no answer
 }
 
 // end finishes open calls, ends the sandboxes if their keeper is ours, and
