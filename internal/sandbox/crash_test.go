@@ -58,9 +58,7 @@ func TestCrashes(t *testing.T) {
 		r = n
 	}
 	for _, sb := range r.Sandboxes(t.Context(), sandbox.Filter{}) {
-		if _, err := r.Delete(t.Context(), sb.ID); err != nil {
-			t.Error(err)
-		}
+		wait(t, func() bool { _, err := r.Delete(t.Context(), sb.ID); return err == nil }) // StopFor is short here
 	}
 	counts(t, p)
 	if open := unended(p); len(open) > 0 {
