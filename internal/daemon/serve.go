@@ -47,8 +47,12 @@ type ServeOptions struct {
 	Stderr   io.Writer // logs
 }
 
-// maxConnections bounds the connections of each door.
-const maxConnections = 2048
+// maxConnections bounds the connections of each door, maxStrangers those of one
+// address that have shown no token.
+const (
+	maxConnections = 2048
+	maxStrangers   = 64
+)
 
 // stopFor is how long open calls may take when the daemon is told to stop.
 const stopFor = 10 * time.Second
@@ -284,7 +288,7 @@ func (d *daemon) serve(doors []door) <-chan error {
 		s := server.Harden(&http.Server{Handler: d, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug)})
 		d.servers = append(d.servers, s)
 		go func() {
-			if err := s.Serve(server.Bound(w, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(server.Bound(w, maxConnections, maxStrangers)); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		}()

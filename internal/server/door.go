@@ -186,7 +186,12 @@ func remote(r *http.Request) string {
 	return host
 }
 
-// enter counts a request of a token, and bounds how many it has open.
+// perTenant is how many times the open requests of one token all tokens of a
+// tenant may have together: another tenant's find a connection free.
+const perTenant = 4
+
+// enter counts a request of a token, and bounds how many it and its tenant have
+// open.
 func (s *server) enter(c *call) (done func(), err error) {
 	id := c.who.TokenID
 	s.mu.Lock()
@@ -194,10 +199,18 @@ func (s *server) enter(c *call) (done func(), err error) {
 	if s.open[id] >= s.opt.Concurrent {
 		return nil, &api.Error{Code: api.CodeRate, Message: "this token has too many requests open", Hint: "wait until some of them have ended", RetryAfter: 1}
 	}
+	tenant := c.who.Tenant
+	if s.tenants[tenant] >= perTenant*s.opt.Concurrent {
+		return nil, &api.Error{Code: api.CodeRate, Message: "this tenant has too many requests open", Hint: "wait until some of them have ended", RetryAfter: 1}
+	}
 	s.open[id]++
+	s.tenants[tenant]++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if s.tenants[tenant]--; s.tenants[tenant] == 0 {
+			delete(s.tenants, tenant)
+		}
 		if s.open[id]--; s.open[id] == 0 {
 			delete(s.open, id)
 		}

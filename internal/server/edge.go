@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -60,6 +61,9 @@ func (s *server) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 func (s *server) serve(a *answer, r *http.Request, c *call) error {
 	if s.opt.Auth != nil {
+		if !trusted(r) {
+			a.Header().Set("Connection", "close") // who shows no token keeps no connection
+		}
 		if err := s.ours(r); err != nil {
 			s.deny(r, c, err)
 			return err
@@ -78,6 +82,10 @@ func (s *server) serve(a *answer, r *http.Request, c *call) error {
 			return err
 		}
 		c.who = who
+		if s.opt.Auth != nil {
+			trust(r)
+			a.Header().Del("Connection")
+		}
 	}
 	if len(m.allow) > 0 {
 		a.Header().Set("Allow", strings.Join(m.allow, ", "))
@@ -196,7 +204,11 @@ func (s *server) account(c *call, r *http.Request, a *answer, took time.Duration
 		name = "none"
 	}
 	s.meter.request(name, a.status, took, a.written)
-	s.opt.Log.Info("request", "request_id", c.id, "route", name, "method", r.Method, "status", a.status,
+	level := slog.LevelInfo
+	if c.who.TokenID == "" && (name == "healthz" || a.status == http.StatusTooManyRequests) {
+		level = slog.LevelDebug // nobody fills the log without a token
+	}
+	s.opt.Log.Log(r.Context(), level, "request", "request_id", c.id, "route", name, "method", r.Method, "status", a.status,
 		"bytes", a.written, "duration_ms", float64(took.Microseconds())/1000, "actor", c.who.TokenID, "tenant", c.who.Tenant)
 }
 

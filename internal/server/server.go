@@ -132,8 +132,9 @@ type server struct {
 	turns    *turns          // looks through the log
 	stopping context.Context // see Options
 
-	mu   sync.Mutex
-	open map[string]int // requests by token
+	mu      sync.Mutex
+	open    map[string]int // requests by token
+	tenants map[string]int // and by tenant
 }
 
 // New returns the handler for an engine. What a request costs before it is
@@ -141,7 +142,7 @@ type server struct {
 func New(e *sandbox.Engine, opt Options) http.Handler {
 	opt = opt.withDefaults()
 	s := &server{
-		e: e, opt: opt, open: map[string]int{}, stopping: opt.Stopping, meter: opt.Meter,
+		e: e, opt: opt, open: map[string]int{}, tenants: map[string]int{}, stopping: opt.Stopping, meter: opt.Meter,
 		turns:    newTurns(),
 		pool:     pool{tenant: map[string]int64{}},
 		once:     once{now: time.Now, done: map[string]*attempt{}},

@@ -76,9 +76,12 @@ func (w *world) serve(engine sandbox.Options) *world {
 		t.Fatal(err)
 	}
 	srv := server.Harden(&http.Server{Handler: server.New(w.eng, w.opt), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)})
+	w.url = "http://" + l.Addr().String()
+	if f := bounds[t]; f != nil {
+		l = f(l)
+	}
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); srv.Serve(l) }()
-	w.url = "http://" + l.Addr().String()
 	w.http = &http.Client{Transport: &http.Transport{DisableCompression: true}, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return errors.New("a redirect")
 	}}
