@@ -331,3 +331,57 @@ func TestMark(t *testing.T) {
 		t.Errorf("%+v, %+v", m, h)
 	}
 }
+
+// TestEveryByte changes each byte of a log, and cuts it at each, and then with
+// a mark that is behind: nothing that the mark covers passes, and what does pass
+// behind it is either refused or was a last line without an end.
+func TestEveryByte(t *testing.T) {
+	d := newMemDisk(1)
+	l := testLog(t, d, Options{ReserveBytes: 1})
+	for i := range 3 {
+		mustAppend(t, l, event("a.b", "s", fmt.Sprintf(`{"i":%d}`, i)))
+	}
+	early := l.headCopy()
+	mustAppend(t, l, event("a.b", "s", ""), event("a.b", "s", ""))
+	head := l.headCopy()
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	const name = "/s/audit/000001.log"
+	data := bytes.Clone(d.names[name].data)
+	last := bytes.LastIndexByte(data[:len(data)-1], '\n') + 1
+	try := func(log []byte, known api.Head) (end uint64, err error) {
+		d.names[name] = &memFile{data: bytes.Clone(log), safe: bytes.Clone(log)}
+		l, err := loadLog(d, "/s/audit", Options{ReserveBytes: 1}.withDefaults(), &known)
+		if err != nil {
+			if got := d.names[name].data; !bytes.Equal(got, log) {
+				t.Fatal("a refused log was changed")
+			}
+			var damage *DamageError
+			if !errors.As(err, &damage) {
+				t.Fatal(err)
+			}
+			return 0, err
+		}
+		return l.head.Seq, nil
+	}
+	for at := range data {
+		changed := bytes.Clone(data)
+		changed[at] ^= 1
+		if _, err := try(changed, head); err == nil {
+			t.Fatalf("byte %d is changed, and it passes", at)
+		}
+		if _, err := try(data[:at], head); err == nil {
+			t.Fatalf("cut at byte %d, and it passes", at)
+		}
+		if end, err := try(changed, early); err == nil && (at != len(data)-1 || end != head.Seq-1) {
+			t.Fatalf("byte %d is changed, and it passes up to event %d; the last line begins at %d", at, end, last)
+		}
+		if end, err := try(data[:at], early); err == nil && end < early.Seq {
+			t.Fatalf("cut at byte %d, and it passes up to event %d of %d", at, end, early.Seq)
+		}
+	}
+	if end, err := try(data, head); err != nil || end != head.Seq {
+		t.Fatal(end, err)
+	}
+}
