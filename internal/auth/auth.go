@@ -273,14 +273,44 @@ func (t *Tokens) Revoke(ctx context.Context, by Identity, idOrPrefix string) err
 	if err := t.tell(ctx, by, api.EventTokenRevoked, &next); err != nil {
 		return err
 	}
-	if err := t.bucket.Put(next.TokenID, &next); err != nil {
+	// It is on record, so it holds, even if the bucket cannot be written now: the
+	// next start learns it from the log.
+	_ = t.bucket.Put(next.TokenID, &next)
+	return t.end(&next)
+}
+
+// end makes a revocation known.
+func (t *Tokens) end(e *entry) error {
+	if err := t.take(e); err != nil {
 		return err
 	}
-	if err := t.take(&next); err != nil {
-		return err
-	}
-	close(next.gone) // what was begun with it ends
+	close(e.gone) // what was begun with it ends
 	return nil
+}
+
+// Settle takes in an event of the log that the bucket may not know of: what was
+// revoked there is revoked, though a crash or a full disk came between, or an
+// older copy of the bucket was put back. An error says that the bucket still does
+// not know.
+func (t *Tokens) Settle(ev *api.Event) error {
+	var said api.Token
+	if ev.Type != api.EventTokenRevoked || json.Unmarshal(ev.Data, &said) != nil {
+		return nil
+	}
+	t.change.Lock()
+	defer t.change.Unlock()
+	t.mu.RLock()
+	found := t.byID[said.TokenID]
+	t.mu.RUnlock()
+	if found == nil || found.Revoked {
+		return nil
+	}
+	next := *found
+	next.Revoked, next.RevokedAt = true, ev.Time
+	if err := t.end(&next); err != nil {
+		return err
+	}
+	return t.bucket.Put(next.TokenID, &next)
 }
 
 func (t *Tokens) find(by Identity, idOrPrefix string) (*entry, error) {

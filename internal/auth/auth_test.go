@@ -159,8 +159,8 @@ func TestRecordFirst(t *testing.T) {
 	if _, err := f.Create(context.Background(), Local, api.TokenRequest{Role: api.RoleAgent}); err == nil || len(f.List(Local)) != 1 {
 		t.Error("made without being kept")
 	}
-	if err := f.Revoke(context.Background(), Local, n.Info.TokenID); err == nil {
-		t.Error("revoked without being kept")
+	if err := f.Revoke(context.Background(), Local, n.Info.TokenID); err != nil {
+		t.Error(err) // it is on record: see TestSettle
 	}
 }
 
@@ -292,5 +292,43 @@ func TestBootstrap(t *testing.T) {
 	}
 	if third, made, err := f.Bootstrap(ctx, second); err != nil || made || third != "" {
 		t.Error("a revoked first token comes back though there is another admin:", third, made, err)
+	}
+}
+
+// TestSettle: what the log says was revoked is revoked, whatever the bucket says.
+func TestSettle(t *testing.T) {
+	b := &memBucket{rec: map[string]json.RawMessage{}}
+	f := open(t, b)
+	n, _ := f.make(t, Local, api.TokenRequest{Role: api.RoleAgent})
+	other, _ := f.make(t, Local, api.TokenRequest{Role: api.RoleAgent})
+	full := errors.New("no space")
+	b.fail = full
+	if err := f.Revoke(context.Background(), Local, n.Info.TokenID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Check(n.Token); code(err) != api.CodeTokenInvalid {
+		t.Errorf("revoked while the disk is full: %v", err)
+	}
+	for _, round := range []struct {
+		before string // of Check, before it is settled
+		fail   error
+	}{{"", full}, {"", nil}, {api.CodeTokenInvalid, nil}} {
+		b.fail = round.fail
+		next := open(t, b)
+		if _, err := next.Check(n.Token); code(err) != round.before {
+			t.Fatalf("%+v: %v", round, err)
+		}
+		for i := range f.events {
+			f.events[i].Time = f.now.UTC().Format(time.RFC3339Nano)
+			if err := next.Settle(&f.events[i]); err != nil && !errors.Is(err, round.fail) {
+				t.Fatal(err)
+			}
+		}
+		if _, err := next.Check(n.Token); code(err) != api.CodeTokenInvalid {
+			t.Errorf("%+v: %v", round, err)
+		}
+		if _, err := next.Check(other.Token); err != nil {
+			t.Errorf("another token: %v", err)
+		}
 	}
 }

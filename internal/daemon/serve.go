@@ -216,6 +216,9 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 	if d.auth, err = auth.Open(d.store.Bucket("tokens"), d.store.Append); err != nil {
 		return nil, err
 	}
+	if err := settle(d.store, d.auth, log); err != nil {
+		return nil, err
+	}
 	if err := d.adminToken(ctx); err != nil {
 		return nil, err
 	}

@@ -300,7 +300,7 @@ func (g *segments) scanFile(f file, n int) error {
 // crash leaves no end of a line behind the place that it tore: where there is
 // one, somebody changed what had been written, and it must not be cut off.
 func tornOnly(f io.ReaderAt, off, size int64, bad error) (wrong, err error) {
-	if size-off > maxTorn {
+	if size-off > maxTorn || off == 0 && size > edge { // a first line is short
 		return fmt.Errorf("at byte %d: %w", off, bad), nil
 	}
 	buf := make([]byte, 64<<10)
