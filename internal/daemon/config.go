@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -89,7 +90,7 @@ func ReadConfig(path string) (c Config, err error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return c, fail(err)
+		return c, &api.Error{Code: api.CodeBadRequest, Message: "config: " + err.Error(), Hint: "berm serve --config FILE"}
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
@@ -110,12 +111,22 @@ func ReadConfig(path string) (c Config, err error) {
 	return c, nil
 }
 
+var (
+	wrongKind = regexp.MustCompile("cannot unmarshal !!(\\w+)(?: (`[^`]*`))? into (\\S+)")
+	kinds     = map[string]string{"string": "a text", "int": "a whole number", "float64": "a number", "bool": "true or false", "[]string": "a list of texts",
+		"[]alert.Rule": "a list of alerts", "alert.Rule": "an alert, with keys", "daemon.Config": "keys with values", "seq": "a list", "map": "a table of keys"}
+)
+
 var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 // plain is what the reader of YAML says, in the words of somebody who wrote the
 // file and has not read this program.
 func plain(err error) string {
 	s := unknownField.ReplaceAllString(err.Error(), "$1 is not a key")
+	s = wrongKind.ReplaceAllStringFunc(s, func(s string) string {
+		m := wrongKind.FindStringSubmatch(s)
+		return cmp.Or(m[2], kinds[m[1]], "this") + " is not " + cmp.Or(kinds[m[3]], "what belongs here")
+	})
 	s = strings.TrimPrefix(strings.TrimPrefix(s, "yaml: "), "unmarshal errors:")
 	return strings.Join(strings.Fields(s), " ")
 }

@@ -124,7 +124,11 @@ func called(host string, ip net.IP, leaf *x509.Certificate, hosts []string) stri
 func (a address) open(cert *tls.Config) (door, error) {
 	l, err := net.Listen(a.network, net.JoinHostPort(a.host, a.port))
 	if err != nil {
-		return door{}, &api.Error{Code: api.CodeHostFailure, Message: "listen: " + err.Error(), Hint: "berm serve --listen 127.0.0.1:0, for any free port"}
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err // the rest is said already
+		}
+		return door{}, &api.Error{Code: api.CodeHostFailure, Message: "listen: " + net.JoinHostPort(a.host, a.port) + ": " + err.Error(), Hint: "berm serve --listen 127.0.0.1:0, for any free port"}
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	url := "http://" + net.JoinHostPort(a.called, port)
