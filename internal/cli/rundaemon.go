@@ -37,12 +37,10 @@ func (r *runner) openDaemon(ctx context.Context) (*Session, error) {
 	if r.opt.noDaemon || r.env.Connect == nil {
 		return nil, nil
 	}
-	what, why := r.ownOnly(), "is of this host, and a daemon does not look at it"
+	what := r.ownOnly()
+	const why = "is of this host, and a daemon does not look at it"
 	if what != "" && named {
 		return nil, &fault{what, why, "berm run --no-daemon"}
-	}
-	if what == "" && !named && r.opt.limits.MemoryBytes == api.Unlimited {
-		what, why = "--memory unlimited", "a daemon shares memory out among many"
 	}
 	s, err := r.env.connect(ctx)
 	var none *client.NoDaemon
