@@ -32,9 +32,15 @@ const (
 	secretHex    = 40
 	prefixLen    = 12
 	maxLabel     = 200
-	maxTokens    = 10_000 // that still work
-	// keepDead is how long a token that no longer works stays in lists.
+	maxTokens    = 1000 // of one tenant that still work
+	// maxDead is how many of a tenant's tokens that no longer work stay in lists,
+	// the newest, and keepDead for how long.
+	maxDead  = 200
 	keepDead = 30 * 24 * time.Hour
+	// minTTL is the shortest life of a token with an end.
+	minTTL = time.Second
+	// The tokens of one tenant make so many others in a row, and then so many a second.
+	makeBurst, makePerSecond = 100, 2
 	// maxTTL is the longest life of a token with an end.
 	maxTTL = 10 * 365 * 24 * time.Hour
 	// FirstLabel is the label of the token that the first start makes.
@@ -102,12 +108,35 @@ type Tokens struct {
 	mu     sync.RWMutex
 	byHash map[[sha256.Size]byte]*entry
 	byID   map[string]*entry
+	made   map[string]pace // by the tenant that makes them; with change
+}
+
+// A pace is how many tokens a tenant may make now.
+type pace struct {
+	left float64
+	at   time.Time
+}
+
+// may says whether a tenant may make one more. With change.
+func (t *Tokens) may(tenant string, now time.Time) bool {
+	p, ok := t.made[tenant]
+	if !ok {
+		p = pace{makeBurst, now}
+	}
+	p.left = min(makeBurst, p.left+max(0, now.Sub(p.at).Seconds())*makePerSecond)
+	p.at = now
+	ok = p.left >= 1
+	if ok {
+		p.left--
+	}
+	t.made[tenant] = p
+	return ok
 }
 
 // Open reads the tokens from their bucket. record puts an event on disk; every
 // creation and revocation goes through it before it takes effect.
 func Open(b Bucket, record func(context.Context, ...api.Event) error) (*Tokens, error) {
-	t := &Tokens{bucket: b, record: record, now: time.Now, byHash: map[[sha256.Size]byte]*entry{}, byID: map[string]*entry{}}
+	t := &Tokens{bucket: b, record: record, now: time.Now, byHash: map[[sha256.Size]byte]*entry{}, byID: map[string]*entry{}, made: map[string]pace{}}
 	err := b.Each(func(key string, value json.RawMessage) error {
 		var e entry
 		if err := json.Unmarshal(value, &e); err != nil || e.TokenID != key {
@@ -141,15 +170,36 @@ func (t *Tokens) take(e *entry) error {
 	return nil
 }
 
-// purge forgets what has not worked for long.
+// purge forgets what has not worked for long, and of each tenant the oldest
+// beyond what is kept. With change, or before anybody else knows t.
 func (t *Tokens) purge() {
 	now := t.now()
+	dead := map[string][]*entry{}
+	for _, e := range t.entries() {
+		if !e.dead(now).IsZero() {
+			dead[e.Tenant] = append(dead[e.Tenant], e)
+		}
+	}
+	for _, list := range dead {
+		slices.SortFunc(list, func(a, b *entry) int { return b.dead(now).Compare(a.dead(now)) })
+		for i, e := range list {
+			if i < maxDead && now.Sub(e.dead(now)) <= keepDead || t.bucket.Delete(e.TokenID) != nil {
+				continue
+			}
+			t.drop(e)
+		}
+	}
+}
+
+// drop makes a token unknown.
+func (t *Tokens) drop(e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for h, e := range t.byHash {
-		if at := e.dead(now); !at.IsZero() && now.Sub(at) > keepDead && t.bucket.Delete(e.TokenID) == nil {
+	delete(t.byID, e.TokenID)
+	for h, x := range t.byHash {
+		if x.TokenID == e.TokenID {
 			delete(t.byHash, h)
-			delete(t.byID, e.TokenID)
+			return
 		}
 	}
 }
@@ -189,12 +239,14 @@ func (t *Tokens) Create(ctx context.Context, by Identity, r api.TokenRequest) (a
 			return api.NewToken{}, err
 		}
 	}
-	t.purge()
 	t.change.Lock()
 	defer t.change.Unlock()
 	now := t.now().UTC()
-	if t.working(now) >= maxTokens {
-		return api.NewToken{}, refuse(api.CodeQuota, fmt.Sprintf("there are %d tokens", maxTokens), "berm token revoke TOKEN, for those that nobody uses")
+	if t.working(r.Tenant, now) >= maxTokens {
+		return api.NewToken{}, refuse(api.CodeQuota, fmt.Sprintf("the tenant %s has %d tokens", r.Tenant, maxTokens), "berm token revoke TOKEN, for those that nobody uses")
+	}
+	if !t.may(by.Tenant, now) {
+		return api.NewToken{}, &api.Error{Code: api.CodeRate, Message: "too many tokens are made at once", Hint: "one token serves many clients", RetryAfter: 1}
 	}
 	var raw [secretHex / 2]byte
 	rand.Read(raw[:])
@@ -216,14 +268,15 @@ func (t *Tokens) Create(ctx context.Context, by Identity, r api.TokenRequest) (a
 	if err := t.take(e); err != nil {
 		return api.NewToken{}, err
 	}
+	t.purge()
 	return api.NewToken{Token: secret, Info: e.Token}, nil
 }
 
-func (t *Tokens) working(now time.Time) (n int) {
+func (t *Tokens) working(tenant string, now time.Time) (n int) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, e := range t.byID {
-		if e.dead(now).IsZero() {
+		if e.Tenant == tenant && e.dead(now).IsZero() {
 			n++
 		}
 	}
@@ -251,8 +304,8 @@ func check(by Identity, r api.TokenRequest) error {
 		return bad("a tenant's name is of a-z, 0-9, point, dash and underscore, 63 characters at most")
 	case len(r.Label) > maxLabel || strings.ContainsFunc(r.Label, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\ufffd' }):
 		return bad("a label has no control characters, and %d bytes at most", maxLabel)
-	case math.IsNaN(r.TTLSeconds) || r.TTLSeconds < 0 || r.TTLSeconds > maxTTL.Seconds():
-		return bad("a token lives between 0 (until it is revoked) and %.0f seconds", maxTTL.Seconds())
+	case math.IsNaN(r.TTLSeconds) || r.TTLSeconds != 0 && r.TTLSeconds < minTTL.Seconds() || r.TTLSeconds > maxTTL.Seconds():
+		return bad("a token lives between 1 and %.0f seconds, or with 0 until it is revoked", maxTTL.Seconds())
 	case !by.governs(r.Tenant):
 		return refuse(api.CodeTokenForbidden, "this token makes no tokens for that tenant", "ask an admin of that tenant, or of the tenant "+api.DefaultTenant)
 	}
@@ -276,7 +329,11 @@ func (t *Tokens) Revoke(ctx context.Context, by Identity, idOrPrefix string) err
 	// It is on record, so it holds, even if the bucket cannot be written now: the
 	// next start learns it from the log.
 	_ = t.bucket.Put(next.TokenID, &next)
-	return t.end(&next)
+	if err := t.end(&next); err != nil {
+		return err
+	}
+	t.purge()
+	return nil
 }
 
 // end makes a revocation known.

@@ -133,7 +133,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	f.now = f.now.Add(keepDead + time.Hour)
-	f.purge()
+	f.Tokens.purge()
 	if len(f.List(Local)) != 0 || len(b.rec) != 0 {
 		t.Error("dead tokens are kept for ever")
 	}

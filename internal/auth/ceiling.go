@@ -3,10 +3,16 @@ package auth
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 
 	"github.com/bermhq/berm/api"
 )
+
+// Bounds of the templates that a policy names.
+const maxTemplates = 64
+
+var templateShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,127}$`)
 
 // within is p as a ceiling below max: what p leaves open is as in max, and what
 // goes beyond max is refused. Both may be nil.
@@ -103,8 +109,10 @@ func valid(p *api.Policy) error {
 	switch {
 	case p.MinIsolation != "" && api.Strength(p.MinIsolation) == 0:
 		return bad("min_isolation is gvisor or microvm")
-	case len(p.Templates) > 1000:
-		return bad("more than 1000 templates")
+	case len(p.Templates) > maxTemplates:
+		return bad(fmt.Sprintf("more than %d templates", maxTemplates))
+	case slices.ContainsFunc(p.Templates, func(name string) bool { return !templateShape.MatchString(name) }):
+		return bad("a template's name is of letters, digits and . _ - / : @ and has 128 characters at most")
 	case len(p.Egress) > 0 && string(p.Egress) != "null":
 		return refuse(api.CodeEgressUnavailable, "policy: egress needs the gateway, which this Berm does not have yet", "leave egress out: there is no link at all")
 	}

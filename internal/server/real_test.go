@@ -66,7 +66,7 @@ func newRealWorld(t *testing.T) (*world, journal) {
 		admin:         {Role: api.RoleAdmin},
 		otherAgent:    {Role: api.RoleAgent, Tenant: "other"},
 		otherOperator: {Role: api.RoleOperator, Tenant: "other"},
-		expired:       {Role: api.RoleAdmin, TTLSeconds: 0.001},
+		expired:       {Role: api.RoleAdmin, TTLSeconds: 1},
 		revoked:       {Role: api.RoleAdmin},
 	} {
 		made, err := tokens.Create(t.Context(), auth.Local, req)
