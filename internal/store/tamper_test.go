@@ -127,7 +127,7 @@ func TestTampered(t *testing.T) {
 		"the last line torn":         {data[:len(data)-7], n},
 		"only the first line":        {all[0], 1},
 		"nothing":                    {nil, 1},
-		"noise":                      {bytes.Repeat([]byte("x"), 1 << 20), 1},
+		"noise":                      {bytes.Repeat([]byte("x"), 1<<20), 1},
 		"written anew, one less":     {anew(t, all, func(b []byte) []byte { return drop(b, `"i":7}`) }), n},
 		"written anew, one other":    {anew(t, all, func(b []byte) []byte { return flip(b) }), n},
 		"a line more of nobody":      {join(data, all[n]), n + 1},
