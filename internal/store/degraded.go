@@ -80,11 +80,24 @@ func reason(err error) string {
 	}
 }
 
+const tellPeriod = 10 * time.Second
+
 // degraded is the event of the state that cannot be written, or can again.
+// On a full disk small writes may still work and others fail, in turns: this is
+// told once in a while.
 func (s *Store) degraded(why string) {
+	now := time.Now()
+	if why == "" && !s.told || why != "" && now.Sub(s.toldAt) < tellPeriod {
+		s.told = false
+		return
+	}
+	s.told = why != ""
+	if s.told {
+		s.toldAt = now
+	}
 	data := map[string]any{"part": "state", "state": "recovered"}
 	if why != "" {
-		data = map[string]any{"part": "state", "state": "degraded", "why": why, "since": stamp(time.Now())}
+		data = map[string]any{"part": "state", "state": "degraded", "why": why, "since": stamp(now)}
 	}
 	raw, err := json.Marshal(data)
 	if err == nil {

@@ -197,7 +197,11 @@ func (l *log) scan(after uint64, most int64, asked []string, passed func(last ui
 		}
 		file, err := l.g.d.open(l.g.path(segmentName(s.n)))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // retention was faster
+			if !l.g.keeps(s.n) {
+				continue // retention was faster
+			}
+			return refuse(api.CodeAuditFailed, "audit log: "+segmentName(s.n)+" is gone; an answer without it would not be whole",
+				"berm audit verify; put the file back, or see docs/audit.md")
 		}
 		if err != nil {
 			return err

@@ -28,6 +28,13 @@ func (g *segments) surplus(now time.Time, keep time.Duration, most int64) int {
 	return n
 }
 
+// keeps says whether retention has left a segment.
+func (g *segments) keeps(n int) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return len(g.list) > 0 && n >= g.list[0].n
+}
+
 // drop removes the n oldest segments. The anchor goes first: it makes what is
 // left a log that verifies, and after a crash says what else to remove.
 func (g *segments) drop(n int) error {

@@ -73,6 +73,8 @@ type Store struct {
 	log   *log
 	state *state
 
+	told   bool // that the state cannot be written; of its goroutine
+	toldAt time.Time
 	marked uint64 // what the state knows of the log
 	quit   chan struct{}
 	once   sync.Once

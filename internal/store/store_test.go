@@ -235,6 +235,10 @@ func TestOutside(t *testing.T) {
 		if v, err := s.Verify(ctx, &head); err != nil || v.OK {
 			t.Errorf("%s: %+v, %v", what, v, err)
 		}
+		var e *api.Error
+		if _, err := s.Report(ctx, "default", "s"); what == "gone" && (!errors.As(err, &e) || e.Code != api.CodeAuditFailed) {
+			t.Errorf("a report without a file that is gone: %v", err)
+		}
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
