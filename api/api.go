@@ -78,6 +78,8 @@ const (
 	CapDisk      = "disk"
 	CapOutput    = "output"
 	CapTimeout   = "timeout"
+	CapTTL       = "ttl"
+	CapIdle      = "idle"
 )
 
 // Isolation kinds (rungs) and the boundary class of each.

@@ -253,7 +253,7 @@ func (e *Engine) mourn(b *box, x backend.Held) {
 	}
 	events := []api.Event{}
 	for _, j := range b.open() {
-		res := api.ExecResult{ExecID: j.info.ExecID, Ending: b.ending, ExitCode: exitCode(b.ending, guest.Exit{}), CapsHit: []string{}, Reason: abandoned, TimingsMS: map[string]float64{}}
+		res := unseen(j.info.ExecID, b.ending)
 		events = append(events, b.event(system, api.EventExecEnded, execEndedData{ExecResult: res}))
 		b.settle(j, res, 0)
 	}
@@ -326,17 +326,19 @@ func (e *Engine) pickUp(b *box, j *job) {
 	select {
 	case <-b.ready:
 	case <-b.gone:
-		b.mu.Lock()
-		ending := b.ending
-		b.mu.Unlock()
-		e.lostJob(b, j, ending)
+		e.lostJob(b, j, b.endedBy())
 		return
 	}
 	id := b.exec(j).ExecID
 	if !j.kept {
 		ctx, cancel := context.WithTimeout(context.Background(), e.opt.EndAll)
 		defer cancel()
-		if err := b.guest.Kill(ctx, id); err != nil && !guest.IsRefusal(err) {
+		err := b.guest.Kill(ctx, id)
+		if err != nil && !guest.IsRefusal(err) && e.isGone(b) { // and it with its sandbox
+			e.lostJob(b, j, b.endedBy())
+			return
+		}
+		if err != nil && !guest.IsRefusal(err) {
 			e.opt.Log.Warn("an exec that lost its caller would not end", "sandbox_id", b.id, "exec_id", id, "error", err)
 			e.stop(b, api.EndKilled)
 		}
@@ -376,9 +378,5 @@ func (e *Engine) pickUp(b *box, j *job) {
 
 // lostJob records the end of an exec that nobody saw.
 func (e *Engine) lostJob(b *box, j *job, ending string) {
-	ending = cmp.Or(ending, api.EndHostFailure)
-	e.finished(b, j, api.ExecResult{
-		ExecID: b.exec(j).ExecID, Ending: ending, ExitCode: exitCode(ending, guest.Exit{}), CapsHit: []string{},
-		Reason: abandoned, TimingsMS: map[string]float64{},
-	}, 0)
+	e.finished(b, j, unseen(b.exec(j).ExecID, cmp.Or(ending, api.EndHostFailure)), 0)
 }

@@ -248,6 +248,36 @@ func trueEnding(marked string, x backend.Exit, oom, tasks bool) string {
 	return api.EndHostFailure
 }
 
+// isGone waits a little for the host's word that b has ended, where its guest
+// fell silent.
+func (e *Engine) isGone(b *box) bool {
+	within := e.opt.Settle
+	switch {
+	case b.guest.Err() == nil:
+		within = 0 // it is only slow
+	case b.now() == Ending:
+		within = e.opt.StopFor
+	}
+	select {
+	case <-b.gone:
+		return true
+	default:
+	}
+	select {
+	case <-b.gone:
+		return true
+	case <-time.After(within):
+		return false
+	}
+}
+
+// endedBy is the ending of a sandbox that is gone.
+func (b *box) endedBy() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ending
+}
+
 // stop ends the instance for a reason and returns when it is gone, or when
 // stopping took too long.
 func (e *Engine) stop(b *box, ending string) error {

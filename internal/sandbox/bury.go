@@ -36,14 +36,13 @@ func (e *Engine) bury(b *box) {
 	b.mu.Unlock()
 	e.release(b, r.Ending)
 	e.lastWord(b, b.event(actor, api.EventSandboxEnded, endedData{Ending: r.Ending, CapsHit: r.CapsHit, Usage: r.Usage}))
-	close(b.settled)
-
 	b.mu.Lock()
 	for len(b.order) > lastJobs {
 		delete(b.jobs, b.order[0].info.ExecID)
 		b.order = slices.Delete(b.order, 0, 1)
 	}
 	b.mu.Unlock()
+	close(b.settled)
 	e.forget(b)
 }
 

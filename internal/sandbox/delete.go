@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"maps"
 
 	"github.com/bermhq/berm/api"
 )
@@ -36,11 +37,15 @@ func (e *Engine) remove(b *box, actor string) (api.EndReport, error) {
 	return *b.report, nil
 }
 
-// Report is what remains of a sandbox that has ended.
+// Report is what remains of a sandbox that has ended, or what there is to say of
+// one that has not.
 func (e *Engine) Report(ctx context.Context, id string) (api.EndReport, bool, error) {
 	b, err := e.find(ctx, id)
 	if err != nil {
 		return api.EndReport{}, false, err
+	}
+	if !b.now().final() {
+		b.sample()
 	}
 	figures := b.figures()
 	b.mu.Lock()
@@ -48,5 +53,5 @@ func (e *Engine) Report(ctx context.Context, id string) (api.EndReport, bool, er
 	if b.report != nil {
 		return *b.report, true, nil
 	}
-	return api.EndReport{SandboxID: b.id, CapsHit: b.caps.list(), Usage: figures, TimingsMS: map[string]float64{}}, false, nil
+	return api.EndReport{SandboxID: b.id, CapsHit: b.caps.list(), Usage: figures, TimingsMS: maps.Clone(b.public.TimingsMS)}, false, nil
 }

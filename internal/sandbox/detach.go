@@ -53,6 +53,9 @@ func (e *Engine) arrived(ctx context.Context, b *box, j *job) error {
 	if err := j.reach(ctx); err != nil {
 		return err
 	}
+	if b.exec(j).State == api.ExecEnded {
+		return nil // there may be no guest any more
+	}
 	ctx, cancel := context.WithTimeout(ctx, e.opt.Settle)
 	defer cancel()
 	b.guest.Usage(ctx)
@@ -114,7 +117,7 @@ func (e *Engine) execOnce(ctx context.Context, b *box, p plan, detached bool, s 
 	}
 	defer b.joined(j, e.opt.Comeback)()
 	s.started()
-	if s.Input != nil {
+	if s.Input != nil && b.exec(j).State != api.ExecEnded {
 		over := make(chan struct{})
 		defer close(over)
 		go func() {
@@ -353,6 +356,9 @@ func (e *Engine) follow(ctx context.Context, b *box, j *job, offset int64, follo
 		return b.exec(j), err
 	}
 	if err := b.alive(); err != nil {
+		if b.now().final() {
+			err = b.outputGone(j)
+		}
 		return b.exec(j), err
 	}
 	if !follow {
@@ -366,7 +372,7 @@ func (e *Engine) follow(ctx context.Context, b *box, j *job, offset int64, follo
 	}
 	defer give()
 	defer b.busy()()
-	id := b.exec(j).ExecID
+	id, caller := b.exec(j).ExecID, ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var pace pace
@@ -395,12 +401,17 @@ func (e *Engine) follow(ctx context.Context, b *box, j *job, offset int64, follo
 	case errors.Is(context.Cause(ctx), errStalled):
 		err = &api.Error{Code: api.CodeGuestSilent, Message: "output of exec " + id + ": " + errStalled.Error()}
 	}
-	select {
-	case <-b.gone:
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return j.info, b.over()
-	default:
+	if caller.Err() == nil && e.isGone(b) {
+		select { // its end is told before long
+		case <-j.done:
+		case <-caller.Done():
+			return b.exec(j), context.Cause(caller)
+		}
+		x := b.exec(j)
+		if follow && x.Result != nil && x.Result.Ending == b.endedBy() {
+			return x, nil // they ended as one, and what came before was read
+		}
+		return x, b.outputGone(j)
 	}
 	var ae *api.Error
 	if guest.IsRefusal(err) {
@@ -413,6 +424,13 @@ func (e *Engine) follow(ctx context.Context, b *box, j *job, offset int64, follo
 		return b.exec(j), err
 	}
 	return b.exec(j), err
+}
+
+// outputGone is the answer to whoever reads output that went with its sandbox.
+func (b *box) outputGone(j *job) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return &api.Error{Code: api.CodeSandboxEnded, Message: fmt.Sprintf("sandbox %s is %s (%s), and the output of exec %s went with it", b.id, b.state, b.ending, j.info.ExecID), Hint: "GET the exec for its result"}
 }
 
 // attach reads the kept output, piece by piece.

@@ -48,16 +48,7 @@ func (x *execution) finish(readErr error, stop string) api.ExecResult {
 			res.Ending = api.EndMemory // the host's cap took that process alone
 		}
 	}
-	switch res.Ending {
-	case api.EndMemory:
-		x.caps.add(api.CapMemory)
-	case api.EndProcesses:
-		x.caps.add(api.CapProcesses)
-	case api.EndTimeout:
-		x.caps.add(api.CapTimeout)
-	case api.EndOutput:
-		x.caps.add(api.CapOutput)
-	}
+	x.caps.add(res.Ending) // some of them are caps as well
 	if x.dropped && res.Reason == "" {
 		res.Reason = "output is missing: nobody took it in time"
 	}
@@ -146,6 +137,14 @@ func exitCode(ending string, x guest.Exit) int {
 		return 125
 	}
 	return 123
+}
+
+// unseen is the result of an exec that ended with what it ran in, or with its
+// caller, while nobody was there to see it.
+func unseen(id, ending string) api.ExecResult {
+	var caps capSet
+	caps.add(ending)
+	return api.ExecResult{ExecID: id, Ending: ending, ExitCode: exitCode(ending, guest.Exit{}), CapsHit: caps.list(), Reason: abandoned, TimingsMS: map[string]float64{}}
 }
 
 func clip(s string, n int) string {

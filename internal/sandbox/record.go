@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -33,6 +35,43 @@ type record struct {
 	EndedAt    time.Time         `json:"ended_at,omitzero"`
 	Report     *api.EndReport    `json:"report,omitempty"`
 	Key        string            `json:"key,omitempty"`
+	Execs      []pastExec        `json:"execs,omitempty"` // the last ones of a sandbox that has ended, oldest first
+}
+
+// A pastExec is what is still told of an exec when its sandbox has ended.
+type pastExec struct {
+	Exec    api.Exec `json:"exec"`
+	Request string   `json:"request"` // hash
+}
+
+// maxExecsBytes bounds what a record holds of them; the newest stay.
+const maxExecsBytes = 16 << 10
+
+// lastExecs are those that a record has room for; b.mu is held.
+func (b *box) lastExecs() (out []pastExec) {
+	room := maxExecsBytes
+	for _, j := range slices.Backward(b.order) {
+		x := pastExec{j.info, j.hash}
+		raw, err := json.Marshal(x)
+		if room -= len(raw); err != nil || room < 0 || len(out) == lastJobs {
+			break
+		}
+		if j.info.State == api.ExecEnded {
+			out = append(out, x)
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// recall is the job of what lastExecs kept.
+func (x pastExec) recall() *job {
+	j := &job{hash: x.Request, kept: x.Exec.Kept, decided: make(chan struct{}), done: make(chan struct{}), info: x.Exec}
+	j.killed, j.kill = context.WithCancel(context.Background())
+	j.kill()
+	close(j.decided)
+	close(j.done)
+	return j
 }
 
 // save puts b's record on disk.
@@ -45,6 +84,9 @@ func (e *Engine) save(b *box) error {
 		Version: recordVersion, Handle: b.handle, Actor: b.actor, Image: b.spec.Image, Created: b.created, Seq: b.seq, Begun: b.begun,
 		Env: maps.Clone(b.env), ExecMost: b.most, TTL: b.ttl, Idle: b.idle, Persistent: b.persistent, Bound: b.bound,
 		State: b.state, Public: b.public, EndedAt: b.endedAt, Report: b.report, Key: b.key,
+	}
+	if b.state.final() {
+		r.Execs = b.lastExecs()
 	}
 	raw, err := json.Marshal(r)
 	b.mu.Unlock()
@@ -70,6 +112,11 @@ func (r record) restore(id string) *box {
 	}
 	if b.report != nil {
 		b.ending = b.report.Ending
+	}
+	for _, x := range r.Execs {
+		if x.Exec.State == api.ExecEnded && x.Exec.Result != nil {
+			b.remember(x.recall())
+		}
 	}
 	return b
 }
