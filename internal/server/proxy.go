@@ -8,7 +8,9 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
+	"net/textproto"
 	"net/url"
 	"strconv"
 	"strings"
@@ -106,6 +108,7 @@ func (s *server) proxy(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel = s.untilStop(ctx, 0)
 	}
 	defer cancel(nil)
+	ctx = fewInterim(ctx)
 	var failed error
 	p := &httputil.ReverseProxy{
 		Transport:      tr,
@@ -116,6 +119,21 @@ func (s *server) proxy(w http.ResponseWriter, r *http.Request) error {
 	}
 	p.ServeHTTP(appWriter{w, callOf(r).id}, r.WithContext(ctx))
 	return proxyError(failed, port)
+}
+
+// maxInterim is how many interim answers a program may give before its own.
+const maxInterim = 16
+
+var errInterim = errors.New("it gives interim answers without end")
+
+func fewInterim(ctx context.Context) context.Context {
+	n := 0 // only the goroutine that reads from the program touches it
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
+		if n++; n > maxInterim {
+			return errInterim
+		}
+		return nil
+	}})
 }
 
 // An appWriter passes no interim answer on: nothing confines those. Passing one

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"io"
 	"net/http"
 	"net/url"
 	"path"
@@ -23,6 +24,11 @@ const maxAppCookies = 64
 // server: a browser runs nothing of it, and it cannot lead out of its own path.
 func (a *app) confine(resp *http.Response) error {
 	h := resp.Header
+	h.Del("Trailer")
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Trailer = nil
+		resp.Body = &untrailed{resp.Body, resp}
+	}
 	for _, name := range origin {
 		h.Del(name)
 	}
@@ -46,6 +52,26 @@ func (a *app) confine(resp *http.Response) error {
 		}
 	}
 	return nil
+}
+
+// untrailed is a body whose end brings no more headers: nothing confines those.
+type untrailed struct {
+	io.ReadCloser
+	resp *http.Response
+}
+
+func (u *untrailed) Read(p []byte) (int, error) {
+	n, err := u.ReadCloser.Read(p)
+	if err != nil {
+		u.resp.Trailer = nil
+	}
+	return n, err
+}
+
+func (u *untrailed) Close() error {
+	err := u.ReadCloser.Close() // may read to the end
+	u.resp.Trailer = nil
+	return err
 }
 
 // inside turns an address of a program into the one that it has here. An

@@ -231,3 +231,42 @@ func TestDial(t *testing.T) {
 		t.Errorf("%d %s", status, out)
 	}
 }
+
+// What follows the body of a program's answer is not passed on.
+func TestProxyTrailers(t *testing.T) {
+	e := newEdge(t)
+	id := e.create()
+	port := app(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "Set-Cookie")
+		fmt.Fprint(w, "body")
+		w.(http.Flusher).Flush()
+		w.Header().Set("Set-Cookie", "berm=1")
+		w.Header().Set(http.TrailerPrefix+"X-Late", "1")
+	})
+	resp := e.open(t.Context(), "GET", fmt.Sprintf("/v1/sandboxes/%s/proxy/%d/", id, port), "")
+	b, err := io.ReadAll(resp.Body)
+	if string(b) != "body" || err != nil || len(resp.Trailer) > 0 || resp.Header.Get("Trailer") != "" {
+		t.Errorf("%q %v %v %v", b, err, resp.Header, resp.Trailer)
+	}
+}
+
+// A program that gives interim answers without end is given up.
+func TestProxyInterim(t *testing.T) {
+	e := newEdge(t)
+	id := e.create()
+	over := make(chan struct{})
+	port := raw(t, func(c net.Conn) {
+		defer close(over)
+		http.ReadRequest(bufio.NewReader(c))
+		for {
+			if _, err := io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\n"); err != nil {
+				return
+			}
+		}
+	})
+	status, out := e.do("GET", fmt.Sprintf("/v1/sandboxes/%s/proxy/%d/", id, port), "")
+	if status != 502 || !strings.Contains(out, api.CodePortClosed) {
+		t.Errorf("%d %s", status, out)
+	}
+	<-over
+}
