@@ -53,6 +53,8 @@ type Keeper struct {
 	state    *os.File      // the state directory, to ask its file system
 	stir     chan struct{} // something changed that Serve waits for
 
+	probing sync.Mutex // held while something is tried out
+
 	mu       sync.Mutex // guards what follows
 	link     *link      // the engine; nil: there is none now
 	running  map[string]*sandbox
@@ -204,8 +206,10 @@ func (k *Keeper) facts(probe bool) *Facts {
 	if !probe {
 		return f
 	}
+	k.probing.Lock() // what one tries out must not look like a failure or a leak to another
+	defer k.probing.Unlock()
 	if len(f.Missing) == 0 {
-		if err := k.groups.Probe("berm-probe-" + strconv.Itoa(os.Getpid())); err != nil {
+		if err := k.groups.Probe("berm-probe-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)); err != nil {
 			f.Groups = err.Error()
 		}
 	}

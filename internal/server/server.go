@@ -129,6 +129,7 @@ type server struct {
 	failures throttle        // requests without a valid token, by address
 	once     once            // creates with a key
 	pool     pool            // what waits for clients
+	checkup  *checkup        // what the host offers
 	turns    *turns          // looks through the log
 	stopping context.Context // see Options
 
@@ -144,6 +145,7 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 	s := &server{
 		e: e, opt: opt, open: map[string]int{}, tenants: map[string]int{}, stopping: opt.Stopping, meter: opt.Meter,
 		turns:    newTurns(),
+		checkup:  newCheckup(),
 		pool:     pool{tenant: map[string]int64{}},
 		once:     once{now: time.Now, done: map[string]*attempt{}},
 		failures: throttle{burst: float64(opt.BadTokens), perSecond: float64(opt.BadTokens) / 60, most: 1024, now: time.Now, keys: map[string]*allowance{}},
