@@ -42,7 +42,7 @@ func (l *log) again(batch []*item) {
 	l.queue, l.queued = nil, 0
 	for _, it := range all {
 		if it.done != nil {
-			it.done <- unwritable(l.why)
+			it.done <- l.unwritable()
 			continue
 		}
 		l.queue = append(l.queue, it)
@@ -60,7 +60,7 @@ func (l *log) trouble(err error) {
 	l.mu.Lock()
 	first := l.why == ""
 	l.why = "it cannot be written (" + reason(err) + ")"
-	l.limping = false
+	l.limping, l.full = false, full(err)
 	why := l.why
 	l.mu.Unlock()
 	if first {
@@ -125,7 +125,7 @@ func (l *log) retry() {
 	}
 	if err := l.reserve(); err != nil {
 		l.mu.Lock()
-		l.why = "there is no room for its reserve (" + reason(err) + ")"
+		l.why, l.full = "there is no room for its reserve ("+reason(err)+")", true
 		l.mu.Unlock()
 		return
 	}

@@ -19,6 +19,7 @@ type disk interface {
 	remove(name string) error
 	list(dir string) ([]string, error)
 	syncDir(dir string) error
+	same(f file, name string) (bool, error) // what is there now is f
 }
 
 type file interface {
@@ -111,6 +112,18 @@ func (osDisk) syncDir(dir string) error {
 		err = e
 	}
 	return err
+}
+
+func (osDisk) same(f file, name string) (bool, error) {
+	there, err := os.Lstat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	ours, err := f.(osFile).Stat()
+	return err == nil && os.SameFile(ours, there), err
 }
 
 // replace writes a small file so that it is there whole or not at all.

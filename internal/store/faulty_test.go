@@ -203,6 +203,12 @@ func (d *memDisk) syncDir(dir string) error {
 	return nil
 }
 
+func (d *memDisk) same(f file, name string) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.names[name] == f.(*memHandle).f, nil
+}
+
 func (h *memHandle) ReadAt(p []byte, off int64) (int, error) {
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()

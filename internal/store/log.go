@@ -43,6 +43,7 @@ type log struct {
 	timed   bool // a wake-up for notes is on its way
 	closed  bool
 	why     string // Append refuses decisions
+	full    bool   // room is what is missing
 	limping bool   // but what ends something is written, into the reserve
 	lost    uint64 // notes that there was no room for
 	head    api.Head
@@ -149,14 +150,18 @@ func (l *log) open() error {
 		return refuse(api.CodeShuttingDown, "the audit log is closed", "try again when the daemon is back")
 	}
 	if l.why != "" {
-		return unwritable(l.why)
+		return l.unwritable()
 	}
 	return nil
 }
 
-func unwritable(why string) error {
-	return refuse(api.CodeAuditFailed, "audit log: "+why+"; what cannot be recorded is not done",
-		makeRoom)
+// unwritable is the refusal of what cannot be recorded. With mu.
+func (l *log) unwritable() error {
+	hint := "the daemon's log and docs/audit.md; it goes on by itself when that is repaired"
+	if l.full {
+		hint = makeRoom
+	}
+	return refuse(api.CodeAuditFailed, "audit log: "+l.why+"; what cannot be recorded is not done", hint)
 }
 
 const makeRoom = "make room on the disk of the daemon's host that holds its state directory; it goes on by itself"
@@ -199,7 +204,7 @@ func (l *log) note(e api.Event) error {
 	if l.why != "" {
 		defer l.mu.Unlock()
 		l.lost++
-		return unwritable(l.why)
+		return l.unwritable()
 	}
 	it.done = make(chan error, 1) // too much waits already: this one waits as well
 	l.push(it)

@@ -102,6 +102,23 @@ func (g *segments) ready() error {
 	return nil
 }
 
+// inPlace sees to it that nothing is written into a file that nobody will find.
+func (g *segments) inPlace() error {
+	if g.tail == nil {
+		return nil
+	}
+	same, err := g.d.same(g.tail, g.path(segmentName(g.list[len(g.list)-1].n)))
+	if err == nil && same {
+		return nil
+	}
+	g.tail.Close()
+	g.tail = nil
+	if err == nil {
+		err = errors.New("its file was moved, removed or replaced")
+	}
+	return err
+}
+
 // begin makes the next segment.
 func (g *segments) begin() error {
 	n := 1

@@ -386,3 +386,45 @@ func TestEveryByte(t *testing.T) {
 		t.Fatal(end, err)
 	}
 }
+
+// TestMoved: nothing is written for long into a file that was moved away, and
+// with the file back nothing is missing.
+func TestMoved(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir, Options{})
+	ctx := context.Background()
+	acked := 0
+	put := func() error {
+		err := s.Append(ctx, event("a.b", "s", ""))
+		if err == nil {
+			acked++
+		}
+		return err
+	}
+	if err := put(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "audit", "000001.log")
+	if err := os.Rename(name, name+".away"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return s.Degraded() != "" })
+	var e *api.Error
+	if err := put(); !errors.As(err, &e) || e.Code != api.CodeAuditFailed {
+		t.Errorf("it goes on without its file: %v", err)
+	}
+	if err := os.Rename(name+".away", name); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return s.Degraded() == "" })
+	if err := put(); err != nil {
+		t.Fatal(err)
+	}
+	head := s.Head()
+	if v, err := s.Verify(ctx, &head); err != nil || !v.OK {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if got := all(t, s.log, Query{Types: []string{"a.b"}}); len(got) != acked {
+		t.Errorf("%d of %d", len(got), acked)
+	}
+}

@@ -36,6 +36,12 @@ func (l *log) keep() {
 	l.sum(l.denials.due(now, false))
 	troubled := l.why != ""
 	l.mu.Unlock()
+	if !troubled {
+		if err := l.g.inPlace(); err != nil {
+			l.fail(nil, err)
+			troubled = true
+		}
+	}
 	if troubled {
 		l.retry()
 	}
