@@ -138,7 +138,7 @@ func (e *Engine) execOnce(ctx context.Context, b *box, p plan, detached bool, s 
 			return s.Output(stream, c.Data)
 		})
 		var ae *api.Error
-		if err != nil && !(errors.As(err, &ae) && ae.Code == api.CodeSandboxEnded) {
+		if err != nil && !(errors.As(err, &ae) && (ae.Code == api.CodeSandboxEnded || ae.Code == api.CodeExecNotFound)) {
 			return api.ExecResult{}, err
 		}
 	}
@@ -147,7 +147,11 @@ func (e *Engine) execOnce(ctx context.Context, b *box, p plan, detached bool, s 
 	case <-ctx.Done():
 		return api.ExecResult{}, ctx.Err()
 	}
-	return *b.exec(j).Result, nil
+	res := *b.exec(j).Result
+	if err != nil && res.Reason == "" { // how it ended is known all the same
+		res.Reason = err.Error()
+	}
+	return res, nil
 }
 
 // Execs lists the commands of a sandbox, newest first.

@@ -224,7 +224,9 @@ func TestPause(t *testing.T) {
 // A deadline that comes while everything stands ends the command when it goes
 // on, and never the sandbox.
 func TestTimeoutWhilePaused(t *testing.T) {
-	r, _ := newDurable(t, quick)
+	opt := quick
+	opt.Grace = 5 * time.Second // or a busy machine is taken for a guest that does not end it
+	r, _ := newDurable(t, opt)
 	id := r.create(t, api.Limits{})
 	x, err := r.Spawn(t.Context(), id, api.ExecRequest{Args: []string{"sleep", "60"}, TimeoutSeconds: 0.2})
 	if err != nil {

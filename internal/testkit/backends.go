@@ -81,7 +81,11 @@ func Backends(t *testing.T, s Suite) {
 			NoLeak(t)
 			if s.Leaks != nil {
 				t.Cleanup(func() {
-					for _, l := range s.Leaks(t) {
+					left := s.Leaks(t)
+					for end := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(end); left = s.Leaks(t) {
+						time.Sleep(10 * time.Millisecond) // what nobody waited for may be under way
+					}
+					for _, l := range left {
 						t.Errorf("left on the host: %s", l)
 					}
 				})
