@@ -45,7 +45,7 @@ func claimRun(runs string, r record) (*claim, error) {
 		if err == nil {
 			break
 		}
-		if !os.IsNotExist(err) || try == 100 {
+		if !os.IsNotExist(err) && !os.IsExist(err) || try == 100 { // MkdirAll says "exists" of what was there in between
 			return nil, err
 		}
 	}
