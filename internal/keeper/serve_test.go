@@ -137,17 +137,22 @@ func TestServeBound(t *testing.T) {
 				t.Errorf("that took %v", took)
 			}
 			next := r.dial()
-			held, past, err := next.List(t.Context())
-			if err != nil || len(held) != 1 || held[0].ID != free {
-				t.Errorf("List = %+v, %v", held, err)
+			var held []Held
+			var past []Exited
+			until(t, "it is told", func() (told bool) {
+				var err error
+				if held, past, err = next.List(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return len(held) == 1 && slices.ContainsFunc(past, func(e Exited) bool { return e.ID == bound.ID })
+			})
+			if held[0].ID != free {
+				t.Errorf("List = %+v", held)
 			}
 			for _, e := range past {
 				if e.Cause != CauseOwner || e.EndedMS < began.UnixMilli() {
 					t.Errorf("it ended as %+v", e)
 				}
-			}
-			if len(past) == 0 || !slices.ContainsFunc(past, func(e Exited) bool { return e.ID == bound.ID }) {
-				t.Errorf("ends: %+v", past)
 			}
 		})
 	}
@@ -477,7 +482,7 @@ func TestServePause(t *testing.T) {
 			}
 			from := cpu()
 			time.Sleep(100 * time.Millisecond)
-			if used := cpu() - from; used > 0 {
+			if used := cpu() - from; used > 2*time.Millisecond { // what it used before may be booked late
 				t.Errorf("paused, it used %v", used)
 			}
 			if held, _, err := c.List(t.Context()); err != nil || len(held) != 1 || !held[0].Paused {
