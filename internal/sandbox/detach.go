@@ -419,11 +419,6 @@ func (e *Engine) follow(ctx context.Context, b *box, j *job, offset int64, follo
 	}
 	var ae *api.Error
 	if guest.IsRefusal(err) {
-		// It may have been decided on by an engine that died before it began:
-		// how it ended is known, and there never was any output.
-		if x := b.exec(j); x.Result != nil && x.Result.Reason == abandoned && offset == 0 {
-			return x, nil
-		}
 		err = &api.Error{Code: api.CodeExecNotFound, Message: fmt.Sprintf("output of exec %s is no longer kept", id)}
 	} else if errors.Is(err, guest.ErrProtocol) || errors.Is(err, guest.ErrGone) || errors.Is(err, guest.ErrClosed) {
 		err = &api.Error{Code: api.CodeGuestProtocol, Message: "output of exec " + id + ": " + clip(err.Error(), 512)}
