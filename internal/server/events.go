@@ -360,6 +360,7 @@ func (s *server) auditReport(w http.ResponseWriter, r *http.Request) error {
 	for _, id := range []string{r.PathValue("subject"), rep.Sandbox.SandboxID} { // the engine knows more of it than the log
 		if sb, err := s.find(r.Context(), id); err == nil {
 			rep.Sandbox = sb
+			s.soFar(r, &rep)
 			break
 		}
 	}

@@ -295,8 +295,18 @@ func (s *server) report(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	rep.Sandbox = sb
+	s.soFar(r, &rep)
 	reply(w, http.StatusOK, lists(rep))
 	return nil
+}
+
+// soFar fills in what only the engine knows while a sandbox has not ended: the
+// log has its figures from the end on.
+func (s *server) soFar(r *http.Request, rep *api.Report) {
+	now, over, err := s.e.Report(r.Context(), rep.Sandbox.SandboxID)
+	if err == nil && !over {
+		rep.Usage, rep.CapsHit = now.Usage, now.CapsHit
+	}
 }
 
 // lists gives a report its empty lists.
