@@ -130,7 +130,7 @@ func testPauseBusy(t *testing.T, b *bench) {
 				took := time.Since(began)
 				from := spent()
 				time.Sleep(300 * time.Millisecond)
-				if used := spent() - from; used > 0 {
+				if used := spent() - from; used > 2*time.Millisecond { // what it used before may be booked late
 					t.Errorf("round %d: paused in %v, it used %v", round, took, used)
 				}
 				if err := p.Resume(t.Context()); err != nil {
