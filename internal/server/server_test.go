@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -43,24 +44,29 @@ func newEdgeWith(t *testing.T, opt server.Options, eng sandbox.Options) *edge {
 // do sends one raw request and returns status and body.
 func (e *edge) do(method, path, body string, header ...string) (int, string) {
 	e.t.Helper()
-	req, err := http.NewRequest(method, "http://berm"+path, strings.NewReader(body))
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx) }, DisableKeepAlives: true}
-	resp, err := tr.RoundTrip(req)
-	if err != nil {
-		e.t.Fatal(err)
+	for try := 0; ; try++ {
+		req, err := http.NewRequest(method, "http://berm"+path, strings.NewReader(body))
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		resp, err := tr.RoundTrip(req)
+		if errors.Is(err, io.ErrClosedPipe) && try < 10 {
+			continue // refused before all of the body was sent: a pipe may lose the answer then
+		}
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		return resp.StatusCode, string(b)
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return resp.StatusCode, string(b)
 }
 
 func (e *edge) create() string {
