@@ -7,13 +7,12 @@ import (
 
 // Kinds of id, the first letter of each.
 const (
-	KindSandbox  = 's'
-	KindRun      = 'r'
-	KindExec     = 'x'
-	KindRequest  = 'q'
-	KindEvent    = 'e'
-	KindToken    = 't'
-	KindSnapshot = 'n'
+	KindSandbox = 's'
+	KindRun     = 'r'
+	KindExec    = 'x'
+	KindRequest = 'q'
+	KindEvent   = 'e'
+	KindToken   = 't'
 )
 
 // NewID makes an id of a kind: ^[a-z0-9]{33}$, 128 random bits, never reused.

@@ -228,8 +228,12 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 	meter := server.NewMeter()
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	budget := int64(cfg.MemoryBudget)
-	if budget == 0 {
-		budget = ownMemory() / 5 * 4
+	if budget == 0 { // to the engine, 0 is no bound
+		total, err := ownMemory()
+		if err != nil {
+			return nil, err
+		}
+		budget = total / 5 * 4
 	}
 	d.engine = sandbox.New([]backend.Backend{gvisor.New(g.keeper, g.agent, gvisor.Options{Runtime: g.runtime})}, sandbox.Options{
 		Log: log, Host: host, Images: d.image, Journal: journal{d.store, d.store.Bucket("sandboxes"), meter},
@@ -391,10 +395,10 @@ func (d *daemon) templates() []api.Template {
 }
 
 // ownMemory is the memory of this host, in bytes.
-func ownMemory() int64 {
+func ownMemory() (int64, error) {
 	var si unix.Sysinfo_t
-	if unix.Sysinfo(&si) != nil {
-		return 0
+	if err := unix.Sysinfo(&si); err != nil {
+		return 0, fmt.Errorf("ask for the host's memory, which bounds all sandboxes: %w", err)
 	}
-	return int64(si.Totalram) * int64(si.Unit)
+	return int64(si.Totalram) * int64(si.Unit), nil
 }
