@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,13 +20,33 @@ import (
 
 func testLog(t *testing.T, d disk, o Options) *log {
 	t.Helper()
-	l, err := openLog(d, o, nil)
+	return testLogAt(t, d, o, time.Now)
+}
+
+// testLogAt is testLog with a clock of the test's own, there before the writer runs.
+func testLogAt(t *testing.T, d disk, o Options, now func() time.Time) *log {
+	t.Helper()
+	l, err := loadLog(d, "/s/audit", o.withDefaults(), &api.Head{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.g.now = now
+	l.start()
 	t.Cleanup(func() { _ = l.close() })
 	return l
 }
+
+// A handClock stands still until it is moved; any goroutine may read it.
+type handClock struct{ at atomic.Int64 }
+
+func newHandClock() *handClock {
+	c := &handClock{}
+	c.at.Store(time.Now().UnixNano())
+	return c
+}
+
+func (c *handClock) now() time.Time       { return time.Unix(0, c.at.Load()) }
+func (c *handClock) move(d time.Duration) { c.at.Add(int64(d)) }
 
 // openLog opens what was at least at known; nil: whatever is there.
 func openLog(d disk, o Options, known *api.Head) (*log, error) {
@@ -192,11 +213,8 @@ func (l *log) headSeq() uint64 {
 }
 
 func TestDenials(t *testing.T) {
-	l := testLog(t, newMemDisk(1), Options{})
-	now := time.Now()
-	l.mu.Lock()
-	l.g.now = func() time.Time { return now }
-	l.mu.Unlock()
+	clock := newHandClock()
+	l := testLogAt(t, newMemDisk(1), Options{}, clock.now)
 	for range 1000 {
 		if err := l.note(event(api.EventDenied, "s1", `{"target":"GET /v1/tokens","reason":"role"}`)); err != nil {
 			t.Fatal(err)
@@ -205,9 +223,9 @@ func TestDenials(t *testing.T) {
 	if err := l.note(event(api.EventDenied, "s1", `{"target":"other","reason":"role"}`)); err != nil {
 		t.Fatal(err)
 	}
+	clock.move(denialWindow)
 	l.mu.Lock()
-	now = now.Add(denialWindow)
-	l.sum(l.denials.due(now, false))
+	l.sum(l.denials.due(clock.now(), false))
 	l.mu.Unlock()
 	mustAppend(t, l, event("a.b", "", ""))
 	got := all(t, l, Query{Types: []string{api.EventDenied}})
@@ -234,7 +252,8 @@ func TestDenials(t *testing.T) {
 }
 
 func TestBudget(t *testing.T) {
-	l := testLog(t, newMemDisk(1), Options{Budget: Budget{Events: 100, Bytes: 1 << 20}})
+	clock := newHandClock()
+	l := testLogAt(t, newMemDisk(1), Options{Budget: Budget{Events: 100, Bytes: 1 << 20}}, clock.now)
 	flood := func(kind, sandbox string) (n int) {
 		for n < 5000 {
 			if err := l.note(event(kind, sandbox, "")); err != nil {
@@ -247,10 +266,6 @@ func TestBudget(t *testing.T) {
 		}
 		return n
 	}
-	now := time.Now()
-	l.mu.Lock()
-	l.g.now = func() time.Time { return now }
-	l.mu.Unlock()
 	if n := flood("cap.hit", "s1"); n != 100 {
 		t.Errorf("%d events before the budget", n)
 	}
@@ -268,9 +283,7 @@ func TestBudget(t *testing.T) {
 	if n := flood("cap.hit", "s3"); n != 100 {
 		t.Errorf("another sandbox had %d", n)
 	}
-	l.mu.Lock()
-	now = now.Add(time.Minute)
-	l.mu.Unlock()
+	clock.move(time.Minute)
 	if n := flood("cap.hit", "s1"); n != 100 {
 		t.Errorf("%d in the next minute", n)
 	}
