@@ -80,6 +80,7 @@ const (
 	CapTimeout   = "timeout"
 	CapTTL       = "ttl"
 	CapIdle      = "idle"
+	CapEgress    = "egress" // bytes, rate, uses or connections of an egress rule
 )
 
 // Isolation kinds (rungs) and the boundary class of each.
@@ -142,6 +143,9 @@ type EndReport struct {
 	CapsHit   []string           `json:"caps_hit"`
 	Usage     Usage              `json:"usage"`
 	TimingsMS map[string]float64 `json:"timings_ms"`
+	Hosts     []string           `json:"hosts"`            // reached
+	Denied    []Denial           `json:"denied"`           // by the wire
+	Wanted    []string           `json:"wanted,omitempty"` // see EgressState
 }
 
 // Truncated says what an answer leaves out of the output.
@@ -190,6 +194,8 @@ type RunReport struct {
 	TimingsMS          map[string]float64 `json:"timings_ms"`
 	Artifacts          []Artifact         `json:"artifacts"`
 	Denied             []Denial           `json:"denied"`
+	Hosts              []string           `json:"hosts"`            // reached
+	Wanted             []string           `json:"wanted,omitempty"` // with --learn: targets for --allow
 	Tags               map[string]string  `json:"tags"`
 }
 

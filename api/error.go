@@ -58,6 +58,9 @@ const (
 	CodeFileExists         = "file.exists"
 	CodeFileKind           = "file.kind" // a directory where a file is needed, or the other way round
 	CodePortClosed         = "port.closed"
+	CodePolicyInvalid      = "policy.invalid"
+	CodePolicyWider        = "policy.wider"   // only an operator widens
+	CodeEgressNoLink       = "egress.no-link" // it was created without one
 	CodeEgressUnavailable  = "egress.unavailable"
 	CodeUnavailable        = "feature.unavailable" // a part of Berm that is not there yet
 	CodeAuditFailed        = "audit.failed"        // what cannot be recorded is not done
@@ -104,6 +107,9 @@ var statuses = map[string]int{
 	CodeFileExists:         http.StatusConflict,
 	CodeFileKind:           http.StatusBadRequest,
 	CodePortClosed:         http.StatusBadGateway,
+	CodePolicyInvalid:      http.StatusBadRequest,
+	CodePolicyWider:        http.StatusForbidden,
+	CodeEgressNoLink:       http.StatusConflict,
 	CodeEgressUnavailable:  http.StatusNotImplemented,
 	CodeUnavailable:        http.StatusNotImplemented,
 	CodeAuditFailed:        http.StatusServiceUnavailable,
@@ -159,6 +165,9 @@ var hints = map[string]string{
 	CodeSessionConflict:    "create a sandbox for this session",
 	CodeKeyConflict:        "use a new key for a new request",
 	CodePortClosed:         "berm port SANDBOX",
+	CodePolicyInvalid:      "berm help policy",
+	CodePolicyWider:        "ask for less, or use an operator's token",
+	CodeEgressNoLink:       "create the sandbox with egress; [] is a link on which all is denied, and can be changed later",
 	CodeEgressUnavailable:  "leave egress out: there is no link at all",
 	CodeUnavailable:        "GET /v1/routes says what is there",
 	CodeAuditFailed:        "see the daemon's log; a full disk is the usual cause",

@@ -18,6 +18,8 @@ const (
 	EventPortClosed     = "port.closed"    // with what it carried
 	EventFileWritten    = "file.written"
 	EventFileRead       = "file.read"
+	EventEgressAllowed  = "egress.allowed"
+	EventEgressDenied   = "egress.denied" // aggregated
 	EventPolicyChanged  = "policy.changed"
 	EventTokenCreated   = "token.created"
 	EventTokenRevoked   = "token.revoked"

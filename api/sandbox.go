@@ -48,9 +48,11 @@ type CreateRequest struct {
 	TimeoutSeconds     float64 `json:"timeout_seconds,omitempty"`      // of each exec; the same as limits.timeout_seconds
 	Persistent         bool    `json:"persistent,omitempty"`           // no idle reaper; every cap stays
 
-	// Egress absent means no link at all. Anything else is refused with
-	// egress.unavailable until the gateway exists.
+	// Egress absent means no link at all; an array of rules, [] too, is a link
+	// on which the rest is denied and seen.
 	Egress json.RawMessage `json:"egress,omitempty"`
+	// Learn denies all and finds out what would have been needed; with no rules only.
+	Learn bool `json:"learn,omitempty"`
 
 	CPU          float64         `json:"cpu,omitempty"`
 	MemoryMB     float64         `json:"memory_mb,omitempty"`
@@ -78,6 +80,7 @@ type Sandbox struct {
 	Limits             Limits             `json:"limits"`
 	Tags               map[string]string  `json:"tags"`
 	TimingsMS          map[string]float64 `json:"timings_ms"`
+	Egress             json.RawMessage    `json:"egress,omitempty"` // in force; absent: no link at all
 
 	TTLSeconds         float64 `json:"ttl_seconds"`
 	IdleTimeoutSeconds float64 `json:"idle_timeout_seconds"` // 0: no idle reaper
@@ -146,7 +149,7 @@ type Report struct {
 	Commands  []Exec      `json:"commands"`
 	FilesIn   []FileMoved `json:"files_in"`
 	FilesOut  []FileMoved `json:"files_out"`
-	Hosts     []string    `json:"hosts"` // contacted; none before the gateway exists
+	Hosts     []string    `json:"hosts"` // reached: name:port, or address:port
 	Denied    []Denial    `json:"denied"`
 	Events    int         `json:"events"` // in the audit log
 	FirstSeq  uint64      `json:"first_seq"`

@@ -56,5 +56,5 @@ type Policy struct {
 	TTLSeconds         float64         `json:"ttl_seconds,omitempty"`
 	IdleTimeoutSeconds float64         `json:"idle_timeout_seconds,omitempty"`
 	Templates          []string        `json:"templates,omitempty"` // in a ceiling: only these; nil: any
-	Egress             json.RawMessage `json:"egress,omitempty"`    // kept for the gateway; refused until it exists
+	Egress             json.RawMessage `json:"egress,omitempty"`    // an array of rules; see docs/egress.md
 }

@@ -1,7 +1,7 @@
 // Package backend says what it takes to be a place where a sandbox runs. Each
 // isolation kind (rung) implements Backend; the engine knows nothing else of
 // it. A backend opens no route to anywhere by itself and knows no policy: what
-// may leave a sandbox arrives in the Spec, and in this version nothing does.
+// may leave a sandbox goes to the gateway at the far end of its only wire.
 package backend
 
 import (
@@ -32,6 +32,10 @@ type Spec struct {
 	Deadline time.Time  // the instance is killed by the host at this time; zero: never
 	// Extend allows that SetDeadline moves the end past Deadline.
 	Extend bool
+	// Link gives the instance a wire, its only one: its far end is a gateway's,
+	// which is started when the first frame comes. See Options of the backend
+	// for who hears of that.
+	Link bool
 	// Bound has the host end the instance, with the cause "owner", as soon as
 	// the process that started it is gone, however that came.
 	Bound bool

@@ -10,6 +10,8 @@ import (
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
+	"github.com/bermhq/berm/internal/egress"
+	"github.com/bermhq/berm/internal/policy"
 )
 
 // Options adjust an Engine. The zero value is the documented default.
@@ -38,6 +40,12 @@ type Options struct {
 	Record   time.Duration // and the record of what has happened this long; 0: 15 s
 	Comeback time.Duration // a kept exec that belongs to its callers outlives the last of them by this; 0: 10 s
 	Retain   time.Duration // ended sandboxes are remembered for this long; 0: a day
+
+	// Egress is the broker of sandboxes with a link; nil: there can be none.
+	Egress *egress.Broker
+	// Presets finds what a preset of an egress document stands for; nil: there
+	// are none.
+	Presets func(name string) (policy.Preset, error)
 
 	Budget int64            // bytes of memory that all sandboxes may have as their caps; 0: not counted
 	Quota  Quota            // of each tenant

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"runtime"
 	"strconv"
@@ -38,6 +39,10 @@ type Options struct {
 	// Runtime names the program to start, below the keeper's runtimes/; "" is
 	// the one that the keeper was started with.
 	Runtime string
+	// Gateway is called with the broker's end of the socket of each gateway
+	// that is started for a sandbox with a link, and owns it. nil: no sandbox
+	// can have a link.
+	Gateway func(id string, broker *net.UnixConn)
 }
 
 // New returns a Backend over a keeper. agentImage names the image that holds
