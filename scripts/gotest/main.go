@@ -1,6 +1,6 @@
 // Command gotest runs tests for people and CI. It runs `go test -json`, prints
 // failures in full and the rest as counts, gives each skipped test with its
-// reason, and adds everything up over several runs, so that the last line of a
+// reason, asks a test that failed once more (see again.go), and adds everything up over several runs, so that the last line of a
 // long script is the truth about all of it:
 //
 //	gotest -tally FILE -name "units" -- go test -json ./...
@@ -62,7 +62,9 @@ func run(tally, name string, whole, counted bool, args []string) error {
 	case counted:
 		res, err = runCounted(args, os.Stdout)
 	default:
-		res, err = runGoTest(args, os.Stdout)
+		if res, err = runGoTest(args, os.Stdout); err == nil {
+			again(&res, args, os.Stdout, runGoTest)
+		}
 	}
 	if err != nil {
 		return err

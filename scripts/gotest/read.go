@@ -78,6 +78,9 @@ func read(r io.Reader, w io.Writer) Result {
 			if !failed[key] {
 				res.Failures = append(res.Failures, name)
 				text := output[key]
+				if e.Test != "" && !damning(text) {
+					res.suspects = append(res.suspects, suspect{pkg: e.Package, test: e.Test, name: name})
+				}
 				if e.FailedBuild != "" {
 					text = append(output["build "+e.FailedBuild], text...)
 				}

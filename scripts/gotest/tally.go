@@ -13,7 +13,10 @@ type Result struct {
 	Name     string
 	Passed   int
 	Failures []string
+	Unsteady []string // failed once, and then passed by themselves
 	Skips    []Skip
+
+	suspects []suspect // tests that failed in a way that may be the machine's
 }
 
 // A Skip is a test that did not run, and why.
@@ -44,7 +47,7 @@ func printSum(w io.Writer, tally string) (ok bool, err error) {
 	}
 	defer f.Close()
 	var passed int
-	var failures, skips []string
+	var failures, unsteady, skips []string
 	dec := json.NewDecoder(f)
 	for {
 		var r Result
@@ -55,6 +58,7 @@ func printSum(w io.Writer, tally string) (ok bool, err error) {
 		}
 		passed += r.Passed
 		failures = append(failures, r.Failures...)
+		unsteady = append(unsteady, r.Unsteady...)
 		for _, s := range r.Skips {
 			line := s.Reason
 			if s.Test != "" {
@@ -65,6 +69,12 @@ func printSum(w io.Writer, tally string) (ok bool, err error) {
 	}
 	for _, s := range skips {
 		fmt.Fprintln(w, "skipped:", s)
+	}
+	for _, s := range unsteady {
+		fmt.Fprintf(w, "unsteady: %s: failed among others, then passed %d times of %d by itself\n", s, tries, tries)
+	}
+	if len(unsteady) > maxUnsteady {
+		failures = append(failures, fmt.Sprintf("%d tests are unsteady, and %d may be", len(unsteady), maxUnsteady))
 	}
 	for _, s := range failures {
 		fmt.Fprintln(w, "failed:", s)
