@@ -46,6 +46,14 @@ type Link struct {
 	// Sink gets what was decided. It must not block for long, and is called by
 	// one goroutine at a time for one sandbox. nil: nobody wants it.
 	Sink func(Event)
+
+	// Used is what rules had used before a restart, by their text. Use is told
+	// how often a rule with Uses has been used, this time included, before what
+	// it is used for is dialled or forwarded; an error denies it. It may block as
+	// long as a disk does, and is called by one goroutine at a time for one
+	// sandbox. nil: nobody keeps it.
+	Used map[string]int
+	Use  func(rule string, uses int) error
 }
 
 // An Event is one decision, or several of the same kind counted together.
