@@ -42,8 +42,9 @@ const (
 	OpDenied  = "denied"  // the gateway refused something by itself: Reason, Kind, To or Name; no answer
 )
 
-// An Ask is a message from a gateway. Flow numbers are the gateway's own, never
-// used twice.
+// An Ask is a message from a gateway. Flow numbers are the gateway's own, from 1
+// on, never used twice. accept gives a flow its number and its To, and what says
+// another To later is refused; UDP has no accept: its connect does both.
 type Ask struct {
 	Seq    uint64         `json:"seq,omitempty"` // of what is answered; from 1 on
 	Op     string         `json:"op"`
