@@ -15,7 +15,7 @@ import (
 func daemonVerbs() []verb {
 	return []verb{
 		serveVerb(), createVerb(), lsVerb(), infoVerb(), execVerb(), shellVerb(), psVerb(), attachVerb(),
-		cpVerb(), fsVerb(), logsVerb(), killVerb(), pauseVerb(), resumeVerb(), ttlVerb(), tagVerb(), portVerb(),
+		cpVerb(), fsVerb(), logsVerb(), killVerb(), pauseVerb(), resumeVerb(), ttlVerb(), tagVerb(), egressVerb(), portVerb(),
 		topVerb(), eventsVerb(), auditVerb(), tokenVerb(), templateVerb(),
 	}
 }

@@ -88,6 +88,13 @@ type OpenOptions struct {
 	Include, Exclude []string
 	MaxBytes         int64
 
+	// Link says that sandboxes may get a link to the outside, and Presets which
+	// presets their rules name; what those stand for is in PresetsFile, or, if
+	// that is "", is asked of this host's own package managers.
+	Link        bool
+	Presets     []string
+	PresetsFile string
+
 	// Only says that one sandbox will be asked for, with at most these limits;
 	// nil: any.
 	Only *api.Limits

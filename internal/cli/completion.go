@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -61,7 +62,7 @@ var words = map[string]string{"completion": "bash zsh fish", "bench": "run exec 
 // sandboxes and files.
 var named = map[string]string{
 	"info": "ls -qa", "exec": "ls -q", "shell": "ls -q", "ps": "ls -q", "attach": "ps -q", "logs": "ls -qa", "kill": "ls -q", "pause": "ls -q",
-	"resume": "ls -q", "ttl": "ls -q", "tag": "ls -q", "port": "ls -q", "cp": "ls -q", "fs": "ls -q", "report": "ls -qa",
+	"resume": "ls -q", "ttl": "ls -q", "egress": "ls -q", "tag": "ls -q", "port": "ls -q", "cp": "ls -q", "fs": "ls -q", "report": "ls -qa",
 }
 
 // withFiles are verbs whose arguments may be files of this host.
@@ -87,11 +88,11 @@ func bash(w io.Writer) {
   _berm_files() { compopt -o filenames 2>/dev/null; COMPREPLY+=($(compgen -f -- "$cur")); }
   _berm_ids() { COMPREPLY+=($(compgen -W "$(timeout 2 "${COMP_WORDS[0]}" "${at[@]}" "$1" "$2" 2>/dev/null)" -S "$3" -- "$cur")); }
   if [[ $prev == --state ]]; then compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -d -- "$cur")); return; fi
-  if [[ $prev == --token-file || $prev == --config || $prev == --policy || $prev == --head || $prev == --tls-* ]]; then _berm_files; return; fi
+  if [[ $prev == --token-file || $prev == --config || $prev == --policy || $prev == --presets || $prev == --head || $prev == --tls-* ]]; then _berm_files; return; fi
   case $verb in
 `)
 	fmt.Fprintf(w, "    '') _berm_words '%s --version'; return ;;\n    help) _berm_words '%s'; return ;;\n",
-		strings.Join(append(names(verbs()), everywhere[:3]...), " "), strings.Join(names(verbs()), " "))
+		strings.Join(append(names(verbs()), everywhere[:3]...), " "), strings.Join(append(names(verbs()), slices.Sorted(maps.Keys(topics))...), " "))
 	for _, v := range verbs() {
 		if v.name == "help" {
 			continue

@@ -25,6 +25,7 @@ the idle time off, never the caps or the ttl.
 func createVerb() verb {
 	req := api.CreateRequest{Tags: map[string]string{}, Env: map[string]string{}}
 	var asJSON bool
+	var wire wireOptions
 	fs := slices.Concat(flags{
 		{name: "template", value: "NAME", help: "what it starts from (default: host)", set: text(&req.Template)},
 		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&req.Isolation)},
@@ -33,7 +34,7 @@ func createVerb() verb {
 		{name: "idle-timeout", value: "TIME", help: "ends it when nobody used it for that long (default: 5m)", set: period("idle-timeout", &req.IdleTimeoutSeconds)},
 		{name: "persistent", help: "never end it for being idle", set: toggle(&req.Persistent)},
 		{name: "session", value: "NAME", help: "the session that it belongs to, for good", set: text(&req.Session)},
-	}, limitFlags(&req.Limits, "each command"), flags{
+	}, limitFlags(&req.Limits, "each command"), wire.flags(), flags{
 		{name: "env", value: "K=V", help: "a variable of every command in it (repeat)", set: setEnv(req.Env)},
 		{name: "tag", value: "K=V", help: "a label to find it by (repeat)", set: pairs(req.Tags, "as in --tag job=42")},
 		{name: "json", help: "print the sandbox as one JSON object", set: toggle(&asJSON)},
@@ -42,6 +43,12 @@ func createVerb() verb {
 		name: "create", summary: "make a sandbox that stays, and print its id", usage: "[FLAG...]",
 		flags: func() flags { return fs }, about: createAbout,
 		run: ask("create", fs, 0, 0, func(ctx context.Context, a *asker, _ []string) error {
+			if err := wire.check(a.Stdin, &req.Limits); err != nil {
+				return err
+			}
+			if err := wire.put(&req); err != nil {
+				return err
+			}
 			sb, err := a.Create(ctx, req)
 			if err != nil {
 				return err

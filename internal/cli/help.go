@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 )
 
 func helpVerb() verb {
 	return verb{
-		name: "help", summary: "explain berm or one verb", usage: "[VERB [VERB]]",
+		name: "help", summary: "explain berm, one verb, or policy", usage: "[VERB [VERB] | policy]",
 		run: func(_ context.Context, env *Env, args []string) int { return help(env, env.Stdout, args) },
 	}
 }
@@ -19,8 +21,12 @@ func help(env *Env, w io.Writer, args []string) int {
 	if len(args) == 0 {
 		fmt.Fprint(w, "berm runs code that nobody reviewed in a sandbox that is gone afterwards.\n\n")
 		listVerbs(w, verbs())
-		fmt.Fprint(w, "\nberm help VERB explains one. Before or after the verb: --state DIR, --url URL,\n--token-file FILE. All but run, serve, doctor, bench and attack ask a daemon.\n\n"+
+		fmt.Fprint(w, "\nberm help VERB explains one. Before or after the verb: --state DIR, --url URL,\n--token-file FILE. All but run, serve, doctor, bench and attack ask a daemon.\nberm help policy says what a sandbox may reach: nothing, until you name it.\n\n"+
 			"  berm run script.py\n  berm run -- sh -c 'uname -a'\n  berm run --json --code 'print(6*7)' --lang python\n  berm serve\n  berm exec $(berm create) -- uname -a\n")
+		return exitOK
+	}
+	if page, ok := topics[args[0]]; ok && len(args) == 1 {
+		fmt.Fprint(w, page)
 		return exitOK
 	}
 	of, vs := "berm", verbs()
@@ -29,7 +35,7 @@ func help(env *Env, w io.Writer, args []string) int {
 		sub, ok := findIn(vs, a)
 		if !ok {
 			f := fault{a, "is not a verb of " + of + ", so there is no help for it", "berm help" + strings.TrimPrefix(of, "berm")}
-			if near := nearest(a, names(vs)); near != "" {
+			if near := nearest(a, append(names(vs), slices.Sorted(maps.Keys(topics))...)); near != "" {
 				f.try = "berm help" + strings.TrimPrefix(of, "berm") + " " + near
 			}
 			return env.fail(&f)

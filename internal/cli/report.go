@@ -126,11 +126,21 @@ func (r *runner) tell() {
 	if r.late != nil && (rep.ExitCode != 0 || isTerminal(r.env.Stderr)) {
 		r.env.explain(r.late)
 	}
+	var wire []api.Denial
 	for _, d := range rep.Denied {
+		if ofWire(d) {
+			wire = append(wire, d)
+			continue
+		}
 		r.env.note("out: %s: %s", d.Target, d.Reason)
 		if d.Fix != "" {
 			fmt.Fprintf(r.env.Stderr, "try: %s\n", oneLine(d.Fix))
 		}
+	}
+	if r.opt.wire.learn {
+		r.env.tellWanted(rep.Wanted)
+	} else {
+		r.env.tellDenied(wire)
 	}
 }
 

@@ -28,6 +28,9 @@ func (env *Env) run(ctx context.Context, args []string) int {
 		help(env, env.Stdout, []string{"run"})
 		return exitOK
 	}
+	if err == nil && r.opt.wire.policy == "-" && !dashes && len(rest) > 0 && rest[0] == "-" {
+		err = &fault{"--policy -", "takes all of standard input, so there is no program in it", "--policy FILE"}
+	}
 	if err == nil {
 		err = r.check(ctx)
 	}
@@ -60,7 +63,14 @@ func (r *runner) check(ctx context.Context) error {
 	if i := o.isolation; i != "" && i != api.IsolationAuto && i != api.IsolationGVisor {
 		return r.env.unknownIsolation(ctx, i)
 	}
-	return nil
+	if o.wire.policy == "-" && o.stdin {
+		return &fault{"--policy -", "takes all of standard input, so nothing is left for --stdin", "--policy FILE"}
+	}
+	if err := o.wire.check(r.env.Stdin, &o.limits); err != nil {
+		return err
+	}
+	_, err := o.wire.egress()
+	return err
 }
 
 // A runner is one `berm run`.
@@ -102,7 +112,7 @@ func (r *runner) run(ctx context.Context) int {
 	}
 	r.report = api.RunReport{
 		RunID: api.NewID(api.KindRun), CapsHit: []string{}, HostFactsWeakening: []string{}, TimingsMS: map[string]float64{},
-		Artifacts: []api.Artifact{}, Denied: []api.Denial{}, Tags: r.opt.tags,
+		Artifacts: []api.Artifact{}, Denied: []api.Denial{}, Hosts: []string{}, Tags: r.opt.tags,
 	}
 	if r.report.Template = r.opt.template; r.report.Template == "" {
 		r.report.Template = "host"
@@ -160,8 +170,13 @@ func (r *runner) inside(ctx context.Context) (ran bool, err error) {
 	req := api.CreateRequest{
 		Template: r.session.Template, Isolation: r.opt.isolation, Limits: r.opt.limits, Tags: r.opt.tags, RunID: r.report.RunID,
 	}
+	if err := r.opt.wire.put(&req); err != nil {
+		return false, err
+	}
 	if r.daemon {
-		req.TTLSeconds = r.ttl()
+		if req.TTLSeconds == 0 {
+			req.TTLSeconds = r.ttl()
+		}
 		r.sandbox, r.bound, err = r.session.Client.CreateBound(ctx, req)
 	} else {
 		r.sandbox, err = r.session.Client.Create(ctx, req)
@@ -223,6 +238,9 @@ func (r *runner) teardown() {
 		}
 		r.report.Usage = end.Usage
 		r.report.CapsHit = end.CapsHit
+		r.report.Hosts = union(r.report.Hosts, end.Hosts)
+		r.report.Denied = append(r.report.Denied, end.Denied...)
+		r.report.Wanted = end.Wanted
 		for part, v := range end.TimingsMS {
 			if part != "create" && part != "teardown" { // those are timed from here
 				r.report.TimingsMS["sandbox_"+part] = v

@@ -21,10 +21,14 @@ func (r *runner) open(ctx context.Context) (err error) {
 	if r.env.Open == nil {
 		return &fault{"run", "this build cannot start sandboxes", "berm version"}
 	}
+	egress, err := r.opt.wire.egress()
+	if err != nil {
+		return err
+	}
 	r.session, err = r.env.Open(ctx, OpenOptions{
 		StateDir: r.env.StateDir, Template: r.opt.template, Isolation: r.opt.isolation, Progress: r.progress.update,
 		Include: r.opt.include, Exclude: r.opt.exclude, MaxBytes: r.opt.templateMax,
-		Only: &r.opt.limits,
+		Only: &r.opt.limits, Link: egress != nil, Presets: presets(egress), PresetsFile: r.opt.presets,
 	})
 	return err
 }
@@ -88,6 +92,8 @@ func (r *runner) ownOnly() string {
 		return "--template-exclude"
 	case o.templateMax > 0:
 		return "--template-max"
+	case o.presets != "":
+		return "--presets"
 	}
 	return ""
 }

@@ -24,6 +24,8 @@ type runOptions struct {
 	noDaemon            bool
 	code, lang          string
 	include, exclude    []string
+	wire                wireOptions
+	presets             string // file
 	templateMax         int64
 	hasCode             bool
 }
@@ -43,7 +45,8 @@ func (o *runOptions) flags() flags {
 		{name: "template-exclude", value: "PATH", help: "a path that the template leaves out, with all below (repeat)", set: more(&o.exclude)},
 		{name: "template-max", value: "SIZE", help: "how large the template's image may be (default: 1.5g for host)", set: size(&o.templateMax, false)},
 		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&o.isolation)},
-	}, limitFlags(&o.limits, "the program"), flags{
+	}, limitFlags(&o.limits, "the program"), o.wire.flags(), flags{
+		{name: "presets", value: "FILE", help: "what presets stand for, instead of what this host's own clients say; see berm help policy", set: text(&o.presets)},
 		{name: "env", value: "K=V", help: "set a variable inside; nothing of your own environment goes in (repeat)", set: setEnv(o.env)},
 		{name: "in", value: "LOCAL[:PATH]", help: "copy a file or folder in, below /workspace unless PATH is absolute; see Files in (repeat)", set: func(s string) error {
 			c, err := parseIn(s)

@@ -6,7 +6,7 @@ What it does
   A fresh sandbox with its own user-space kernel starts, the program runs in it
   as user agent in /workspace, its output comes out live, and everything is
   gone. Inside there is nothing of yours but what you pass: no environment, no
-  files, no network, no keys. Flags stop at FILE or at --; what follows belongs
+  files, no keys, and no network but what you name. Flags stop at FILE or at --; what follows belongs
   to the program. A FILE goes in alone: modules beside it need --in.
 
 Examples
@@ -22,6 +22,12 @@ Examples
   berm run -t -- bash                       a terminal in a sandbox
   berm run --timeout 2m --memory 2g --cpus 2 train.py
   berm run --json -- python3 -c 'print(6*7)'
+  berm run --allow preset:pip -- sh -c 'pip install six && python3 job.py'
+
+Network
+  None, until you name what may be reached: --allow, or --policy FILE. Everything
+  else is denied at once, and said when the run is over. --learn lets nothing out
+  and prints what would have been needed. See berm help policy.
 
 Languages
   python (py), javascript (js, node), sh, bash, go, ruby (rb), perl (pl), if the
