@@ -2,14 +2,16 @@ package jail
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // WorkerNamespaces are what a worker that will Confine itself is born into. It
-// needs no network namespace of its own: it can make no socket of any kind, and
-// taking one down would hold up whoever makes the next (RCU again).
+// needs no network namespace of its own: it can make no socket of any kind, or
+// it is the one that dials for a sandbox, from where its caller would; and taking
+// one down would hold up whoever makes the next (RCU again).
 const WorkerNamespaces = unix.CLONE_NEWNS
 
 // Confine takes from this process, all its threads, what it does not need: the
@@ -19,7 +21,15 @@ const WorkerNamespaces = unix.CLONE_NEWNS
 // and only loses the calls.
 //
 // It must be called before the first byte of anybody else's is read.
-func Confine(mountOn string, uid int) error {
+func Confine(mountOn string, uid int) error { return confine(mountOn, uid, workerDenied) }
+
+// ConfineToInet is Confine for a worker that dials: it can make TCP and UDP
+// sockets over IP, connect them and bind them, and listen on none.
+func ConfineToInet(mountOn string, uid int) error {
+	return confine(mountOn, uid, dialerDenied(), inetOnly()...)
+}
+
+func confine(mountOn string, uid int, calls []uint32, more ...unix.SockFilter) error {
 	if uid > 0 {
 		if err := nowhere(mountOn); err != nil {
 			return err
@@ -50,7 +60,7 @@ func Confine(mountOn string, uid int) error {
 	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
 		return fmt.Errorf("confine: no-new-privileges: %w", e)
 	}
-	return denyCalls(workerDenied)
+	return denyCalls(calls, more...)
 }
 
 // nowhere makes an empty, read-only root the root of this process.
@@ -73,6 +83,12 @@ func nowhere(on string) error {
 		}
 	}
 	return nil
+}
+
+// dialerDenied is workerDenied without what it takes to dial.
+func dialerDenied() []uint32 {
+	needs := []uint32{unix.SYS_SOCKET, unix.SYS_BIND, unix.SYS_CONNECT}
+	return slices.DeleteFunc(slices.Clone(workerDenied), func(nr uint32) bool { return slices.Contains(needs, nr) })
 }
 
 // workerDenied are the calls that a worker has no use for and somebody who took

@@ -66,6 +66,39 @@ func Pair(kind int) (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pair-a"), os.NewFile(uintptr(fds[1]), "pair-b"), nil
 }
 
+// linkBuffer is what may be under way on a link in one direction: more frames of
+// full size than TCP has in flight, because what does not fit is dropped, as on
+// any wire. The kernel counts it as memory of whoever sends.
+const linkBuffer = 4 << 20
+
+// Link makes the pair that is a sandbox's wire: frames are messages. The host's
+// end is polled by the runtime, so its Fd must never be taken.
+func Link() (host, guest *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, fd := range fds {
+		if err := setBuffer(fd, linkBuffer); err != nil {
+			unix.Close(fds[0])
+			unix.Close(fds[1])
+			return nil, nil, err
+		}
+	}
+	return os.NewFile(uintptr(fds[0]), "link"), os.NewFile(uintptr(fds[1]), "link-guest"), nil
+}
+
+// SetBuffer bounds what a socket may have sent that nobody has read. Where this
+// process is not root, the host's own bound (net.core.wmem_max) may be lower.
+func SetBuffer(f *os.File, n int) error { return setBuffer(int(f.Fd()), n) }
+
+func setBuffer(fd, n int) error {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, n) == nil {
+		return nil
+	}
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, n))
+}
+
 // Conn turns a socket descriptor into a net.Conn and closes the file.
 func Conn(f *os.File) (*net.UnixConn, error) {
 	defer f.Close()

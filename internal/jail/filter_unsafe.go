@@ -36,6 +36,7 @@ const (
 	offNr   = 0
 	offArch = 4
 	offArg0 = 16
+	offArg2 = 32
 )
 
 func load(off uint32) unix.SockFilter {
@@ -99,11 +100,11 @@ func refusing(calls []uint32) []unix.SockFilter {
 const eperm = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 
 // deny refuses calls, and clones that are not threads; clone3, whose flags a
-// filter cannot read, does not exist for it.
-func deny(calls []uint32) []unix.SockFilter {
+// filter cannot read, does not exist for it. more comes before the last two.
+func deny(calls []uint32, more ...unix.SockFilter) []unix.SockFilter {
 	const cloneThread = 0x10000
 	allow := answer(unix.SECCOMP_RET_ALLOW)
-	return append(refusing(calls),
+	return append(append(refusing(calls), more...),
 		equal(unix.SYS_CLONE3, 0, 1),
 		answer(unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)),
 		equal(unix.SYS_CLONE, 1, 0),
@@ -115,9 +116,25 @@ func deny(calls []uint32) []unix.SockFilter {
 	)
 }
 
+// inetOnly answers EPERM to sockets that are neither TCP nor UDP over IP.
+func inetOnly() []unix.SockFilter {
+	return []unix.SockFilter{
+		equal(unix.SYS_SOCKET, 0, 9),
+		load(offArg0),
+		equal(unix.AF_INET, 1, 0),
+		equal(unix.AF_INET6, 0, 5),
+		load(offArg2),
+		equal(0, 2, 0), // the family's own for the kind
+		equal(unix.IPPROTO_TCP, 1, 0),
+		equal(unix.IPPROTO_UDP, 0, 1),
+		answer(unix.SECCOMP_RET_ALLOW),
+		answer(eperm),
+	}
+}
+
 // denyCalls lays deny on all threads of this process.
-func denyCalls(calls []uint32) error {
-	return filter(deny(calls), unix.SECCOMP_FILTER_FLAG_TSYNC)
+func denyCalls(calls []uint32, more ...unix.SockFilter) error {
+	return filter(deny(calls, more...), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
 // filterThread lays the launch filter on the calling thread.

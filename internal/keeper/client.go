@@ -43,7 +43,18 @@ type Client struct {
 	lasts   bool // sandboxes outlive this connection
 	waiting map[uint64]chan answer
 	watched map[string][]*Running
+	gateway func(id string, broker *os.File)
+	early   []early // gateways that came before gateway was set
 }
+
+// An early gateway is one that nobody has asked for yet.
+type early struct {
+	id     string
+	broker *os.File
+}
+
+// maxEarly bounds what is kept until OnGateway is called.
+const maxEarly = 256
 
 type answer struct {
 	reply
@@ -56,6 +67,7 @@ type Running struct {
 	Control *os.File           // connection to its control server; after Attach it may be nil
 	Agent   *os.File           // host end of the agent stream
 	Upper   *os.File           // its writable layer, for Allocated
+	Link    *os.File           // the guest's end of its link; nil: it has none, or after Attach
 	Gauge   *jail.Gauge        // its cgroup's figures; nil: it has none
 	Parts   map[string]float64 // milliseconds of each step of the launch
 	Gone    chan struct{}      // closed when it has ended and nothing is left
@@ -86,6 +98,12 @@ func (c *Client) Launch(ctx context.Context, l Launch, spec *os.File) (*Running,
 	} else if ctx.Err() == nil {
 		c.unwatch(l.ID, r)
 		return nil, err
+	}
+	if err == nil && (r.Link != nil) != l.Link {
+		r.close()
+		// A keeper from before there were links passes over the wish.
+		err = &Refusal{Code: "egress.unavailable", Message: "the keeper that runs is older than this berm and gives no sandbox a link",
+			Hint: "restart the keeper, which ends what it runs: systemctl restart berm-keeper, or stop berm serve and start it again"}
 	}
 	if err != nil { // it may be on its way up: nobody waits for it any more
 		c.unwatch(l.ID, r)
@@ -127,6 +145,10 @@ func (r *Running) take(a answer) error {
 	if a.Control {
 		first = 3
 	}
+	upper := first - 1
+	if a.Link {
+		first++
+	}
 	if len(a.files) != first+len(a.Gauge) {
 		closeAll(a.files)
 		return errors.New("keeper: its answer is not whole")
@@ -138,11 +160,22 @@ func (r *Running) take(a answer) error {
 	if a.Control {
 		r.Control = a.files[0]
 	}
-	r.Agent, r.Upper = a.files[first-2], a.files[first-1]
+	r.Agent, r.Upper = a.files[upper-1], a.files[upper]
+	if a.Link {
+		r.Link = a.files[upper+1]
+	}
 	if len(a.Gauge) > 0 {
 		r.Gauge = jail.GaugeOf(a.V2, a.Gauge, a.files[first:])
 	}
 	return nil
+}
+
+// close closes all that r has.
+func (r *Running) close() {
+	closeAll([]*os.File{r.Control, r.Agent, r.Upper, r.Link})
+	if r.Gauge != nil {
+		r.Gauge.Close()
+	}
 }
 
 // abandon stops a sandbox that nobody will use, also when ctx is over.
@@ -236,6 +269,8 @@ func (c *Client) read() {
 		c.mu.Lock()
 		if e := a.Exited; e != nil && a.Seq == 0 {
 			c.exited(*e)
+		} else if a.Gateway != "" && a.Seq == 0 && len(files) == 1 {
+			c.gatewayOf(a.Gateway, files[0])
 		} else if ch := c.waiting[a.Seq]; ch != nil {
 			delete(c.waiting, a.Seq)
 			ch <- a
@@ -250,8 +285,38 @@ func (c *Client) read() {
 			c.exited(lost(id))
 		}
 	}
+	for _, e := range c.early {
+		e.broker.Close()
+	}
+	c.early = nil
 	close(c.done) // whoever sees it sees the ends, too
 	c.mu.Unlock()
+}
+
+// OnGateway has f called for each gateway that is started for a sandbox of this
+// keeper, in a goroutine of its own, with the broker's end of its socket
+// (SOCK_SEQPACKET), which is f's to close. The gateway waits for a first word
+// there, and is killed with this connection. Those that came before are not lost.
+func (c *Client) OnGateway(f func(id string, broker *os.File)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gateway = f
+	for _, e := range c.early {
+		go f(e.id, e.broker)
+	}
+	c.early = nil
+}
+
+// gatewayOf is called with c.mu held.
+func (c *Client) gatewayOf(id string, broker *os.File) {
+	switch {
+	case c.gateway != nil:
+		go c.gateway(id, broker)
+	case len(c.early) < maxEarly:
+		c.early = append(c.early, early{id, broker})
+	default:
+		broker.Close()
+	}
 }
 
 func lost(id string) Exited { return Exited{ID: id, Cause: CauseOwner, Code: -1} }

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	case "runsc-sandbox":
 		fake()
 		os.Exit(0)
+	case gatewayName:
+		fakeGateway()
+		os.Exit(0)
 	case "keeper-client":
 		doomed()
 		os.Exit(0)

@@ -33,6 +33,7 @@ type Config struct {
 
 	ask    time.Duration // how long a sandbox may take to answer; 0: askTime
 	perSec int           // requests that a daemon may make in a second; 0: maxPerSecond
+	every  time.Duration // the least time between two gateways of one sandbox; 0: gatewayEvery
 }
 
 // A Ceiling bounds the sandboxes of one keeper.
@@ -40,6 +41,7 @@ type Ceiling struct {
 	Limits    jail.Limits   `json:"limits"`    // of each; zero in a field: not bounded
 	Sandboxes int           `json:"sandboxes"` // in all; under Serve: at one time
 	Life      time.Duration `json:"life"`      // of each, from its launch; 0: not bounded
+	Link      bool          `json:"link"`      // they may have one
 }
 
 // A Keeper launches and ends sandboxes for one engine at a time.
@@ -55,8 +57,9 @@ type Keeper struct {
 
 	probing sync.Mutex // held while something is tried out
 
-	mu       sync.Mutex // guards what follows
-	link     *link      // the engine; nil: there is none now
+	mu       sync.Mutex    // guards what follows
+	link     *link         // the engine; nil: there is none now
+	arrival  chan struct{} // closed when there is one again; nil: nobody waits for that
 	running  map[string]*sandbox
 	past     []Exited // that no engine has noted yet, oldest first; not under Run
 	launched int
@@ -71,6 +74,9 @@ func newKeeper(cfg Config, mode Mode) (*Keeper, error) {
 	}
 	if cfg.perSec <= 0 {
 		cfg.perSec = maxPerSecond
+	}
+	if cfg.every <= 0 {
+		cfg.every = gatewayEvery
 	}
 	k := &Keeper{cfg: cfg, mode: mode, running: map[string]*sandbox{}, stir: make(chan struct{}, 1)}
 	if err := jail.Room(); err != nil {
@@ -141,7 +147,7 @@ func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File,
 		if err != nil {
 			return reply{}, nil, err
 		}
-		r := reply{PID: s.pid, Parts: s.parts, Control: true}
+		r := reply{PID: s.pid, Parts: s.parts, Control: true, Link: s.wire != nil}
 		if out, err = s.addGauge(&r, out); err != nil {
 			s.end(CauseStopped)
 			return reply{}, nil, err

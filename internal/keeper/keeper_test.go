@@ -73,6 +73,7 @@ func TestCeiling(t *testing.T) {
 		{"cpus", func(q *Launch) { q.Limits.CPUs = 2 }},
 		{"deadline", func(q *Launch) { q.DeadlineMS = in(2 * time.Minute) }},
 		{"deadline", func(q *Launch) { q.DeadlineMS = 0 }},
+		{"link", func(q *Launch) { q.Link = true }},
 	} {
 		q := good
 		tt.bad(&q)

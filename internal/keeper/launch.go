@@ -15,7 +15,8 @@ import (
 )
 
 // launch makes a sandbox, undoing everything if a step fails. The files it
-// returns are for the engine: control, agent, upper.
+// returns are for the engine: control, agent, upper, and the guest's end of the
+// link if there is one.
 func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File, err error) {
 	var scratch []*os.File // closed on the way out in any case
 	defer func() {
@@ -74,6 +75,17 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 	if err != nil {
 		return out, err
 	}
+	if s.wire != nil {
+		host, guest, err := jail.Link()
+		if err != nil {
+			return out, fmt.Errorf("link: %w", err)
+		}
+		out = append(out, guest)
+		if err := s.wire.lay(host, exe); err != nil {
+			host.Close()
+			return out, fmt.Errorf("link: %w", err)
+		}
+	}
 	if s.group != nil && q.Limits.MemoryBytes > 0 {
 		if s.unOOM, err = s.group.WatchOOM(func() { s.end(CauseMemory) }); err != nil {
 			s.unOOM = func() {}
@@ -120,6 +132,9 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 	s.mu.Lock()
 	s.telling = make(chan struct{})
 	s.mu.Unlock()
+	if s.wire != nil {
+		s.wire.begin(k, s)
+	}
 	return out, nil
 }
 
@@ -169,6 +184,9 @@ func (k *Keeper) admit(q Launch, by *link) (*sandbox, error) {
 	if q.Extend {
 		s.last = 0
 	}
+	if q.Link {
+		s.wire = newWire()
+	}
 	k.running[q.ID] = s
 	k.launched++
 	return s, nil
@@ -191,6 +209,8 @@ func (c *Ceiling) admits(q Launch, now time.Time) error {
 		return fmt.Errorf("launch: cpus %g are over the ceiling %g", l.CPUs, c.Limits.CPUs)
 	case q.Runtime != "":
 		return errors.New("launch: another program than the keeper's own")
+	case q.Link && !c.Link:
+		return errors.New("launch: a link is over the ceiling")
 	case c.Life > 0 && q.Extend:
 		return errors.New("launch: a deadline that can move is over the ceiling")
 	case c.Life > 0 && (q.DeadlineMS <= 0 || time.UnixMilli(q.DeadlineMS).After(now.Add(c.Life))):

@@ -91,7 +91,7 @@ func age(path string) float64 {
 	return time.Since(fi.ModTime()).Seconds()
 }
 
-// orphans are sandbox processes that init has inherited. Each is killed with
+// orphans are processes of sandboxes that init has inherited. Each is killed with
 // its keeper, so there should never be one.
 func orphans() []int {
 	var out []int
@@ -102,7 +102,8 @@ func orphans() []int {
 			continue
 		}
 		cmd, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if !bytes.HasPrefix(cmd, []byte("runsc-sandbox\x00")) || !bytes.Contains(cmd, []byte("--product-name=berm")) {
+		sandbox := bytes.HasPrefix(cmd, []byte("runsc-sandbox\x00")) && bytes.Contains(cmd, []byte("--product-name=berm"))
+		if !sandbox && string(cmd) != gatewayName+"\x00" {
 			continue
 		}
 		if jail.Parent(pid) == 1 {

@@ -35,6 +35,10 @@ type Launch struct {
 	// Runtime names the program to run, below runtimes/; "" is the keeper's own.
 	// So a daemon of another build than the keeper runs the program it came with.
 	Runtime string `json:"runtime,omitempty"`
+	// Link gives it a wire. The far end is a gateway's, which the keeper starts
+	// in the sandbox's group when the first frame comes; the engine hears of each
+	// by an event. See Client.OnGateway.
+	Link bool `json:"link,omitempty"`
 	// PauseCall and ResumeCall are what to write to its control socket to have
 	// it stop by itself before it is stopped, and go on after. The keeper waits
 	// for an answer and does not look at it.
@@ -112,13 +116,17 @@ type request struct {
 }
 
 // A reply to launch and attach carries control (if Control says so), agent,
-// upper and the files of the gauge; one to control carries that.
+// upper, the guest's end of the link (if Link says so, never to attach) and the
+// files of the gauge; one to control carries that. The event of a gateway
+// carries the broker's end of its socket.
 type reply struct {
 	Seq     uint64             `json:"seq,omitempty"` // 0: an event
 	Err     *Refusal           `json:"err,omitempty"`
 	PID     int                `json:"pid,omitempty"`
 	Control bool               `json:"control,omitempty"`
-	Gauge   []string           `json:"gauge,omitempty"` // names of the files of the gauge
+	Link    bool               `json:"link,omitempty"`
+	Gateway string             `json:"gateway,omitempty"` // an event: the sandbox that has a new one
+	Gauge   []string           `json:"gauge,omitempty"`   // names of the files of the gauge
 	V2      bool               `json:"v2,omitempty"`
 	Facts   *Facts             `json:"facts,omitempty"`
 	Exited  *Exited            `json:"exited,omitempty"` // an event, or the answer to attach

@@ -29,6 +29,7 @@ type sandbox struct {
 	started time.Time
 	ask     Launch // what it was launched with
 	by      *link  // over which it was launched
+	wire    *wire  // nil: it has no link
 
 	hold     sync.Mutex // guards the descriptors above against being released
 	released bool
@@ -118,6 +119,9 @@ func (s *sandbox) born(p *os.Process) {
 // wait sees the child's end, cleans up and tells the engine.
 func (s *sandbox) wait(k *Keeper) {
 	st, err := s.proc.Wait()
+	if s.wire != nil {
+		s.wire.end() // it counts in the group, whose figures are taken next
+	}
 	e := Exited{ID: s.id, Code: -1, EndedMS: time.Now().UnixMilli()}
 	if err == nil {
 		if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -156,6 +160,9 @@ func (s *sandbox) undo(k *Keeper) (err error) {
 	s.once.Do(func() {
 		s.stopTimer()
 		s.unOOM()
+		if s.wire != nil {
+			s.wire.end()
+		}
 		k.launcher.Unlisten(s.id)
 		s.hold.Lock()
 		s.released = true

@@ -189,6 +189,10 @@ func (k *Keeper) replace(l *link) {
 	k.mu.Lock()
 	old := k.link
 	k.link = l
+	if l != nil && k.arrival != nil {
+		close(k.arrival)
+		k.arrival = nil
+	}
 	k.stirred()
 	k.mu.Unlock()
 	if old != nil {
@@ -196,8 +200,8 @@ func (k *Keeper) replace(l *link) {
 	}
 }
 
-// left notes that a daemon is gone, unless another has taken its place. What
-// was bound to it ends now: all that it launched is known, for its requests
+// left notes that a daemon is gone, unless another has taken its place. The
+// gateways that it served and what was bound to it end now: all that it launched is known, for its requests
 // are read no more.
 func (k *Keeper) left(l *link) {
 	k.mu.Lock()
@@ -208,6 +212,9 @@ func (k *Keeper) left(l *link) {
 	for _, s := range k.running {
 		if s.ask.Bound && s.by == l {
 			s.end(CauseOwner)
+		}
+		if s.wire != nil {
+			s.wire.left(l)
 		}
 	}
 	k.stirred()

@@ -1,0 +1,452 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bermhq/berm/internal/jail"
+)
+
+// fakeGateway waits for a word of its broker, says what it is, and then passes
+// on each frame that it reads. It dies of the frame "die", and of one that
+// begins with "unborn" before it is up.
+func fakeGateway() {
+	peek := make([]byte, 16)
+	if n, _, _ := unix.Recvfrom(3, peek, unix.MSG_PEEK); strings.HasPrefix(string(peek[:n]), "unborn") {
+		unix.Read(3, peek)
+		os.Exit(5)
+	}
+	os.NewFile(5, "sync").Write([]byte{1})
+	unix.Close(5)
+	b := make([]byte, 1<<16)
+	if n, err := unix.Read(4, b); n == 0 || err != nil {
+		os.Exit(6)
+	}
+	in, _ := os.ReadDir("/proc")
+	unix.Write(4, fmt.Appendf(nil, "up env=%d proc=%d args=%q", len(os.Environ()), len(in), os.Args))
+	unix.SetNonblock(3, false)
+	for {
+		n, err := unix.Read(3, b)
+		if err != nil || n == 0 || string(b[:n]) == "die" {
+			os.Exit(7)
+		}
+		unix.Write(4, b[:n])
+	}
+}
+
+// A heard gateway is one that an engine was told of.
+type heard struct {
+	id     string
+	broker *net.UnixConn
+}
+
+// hears has all gateways of an engine noted.
+func hears(t *testing.T, c *Client) chan heard {
+	out := make(chan heard, 100)
+	c.OnGateway(func(id string, f *os.File) {
+		conn, err := jail.Conn(f)
+		if err != nil {
+			t.Errorf("the broker's end of %s: %v", id, err)
+			return
+		}
+		t.Cleanup(func() { conn.Close() })
+		out <- heard{id, conn}
+	})
+	return out
+}
+
+func hear(t *testing.T, from chan heard) heard {
+	t.Helper()
+	select {
+	case h := <-from:
+		return h
+	case <-time.After(10 * time.Second):
+		t.Fatal("no gateway was started")
+		return heard{}
+	}
+}
+
+func silent(t *testing.T, from chan heard) {
+	t.Helper()
+	select {
+	case h := <-from:
+		t.Errorf("a gateway for %s that nobody needs", h.id)
+	default:
+	}
+}
+
+// says reads what a gateway passed on.
+func (h heard) says(t *testing.T, want string) {
+	t.Helper()
+	h.broker.SetReadDeadline(time.Now().Add(10 * time.Second))
+	b := make([]byte, 1<<16)
+	if n, err := h.broker.Read(b); err != nil || string(b[:n]) != want {
+		t.Errorf("the gateway says %.100q, %v; want %.100q", b[:n], err, want)
+	}
+}
+
+func (h heard) begin(t *testing.T) {
+	t.Helper()
+	if _, err := h.broker.Write([]byte("go")); err != nil {
+		t.Fatal(err)
+	}
+	h.says(t, `up env=0 proc=0 args=["berm-gateway"]`)
+}
+
+func (r *rig) linked(c *Client, change func(*Launch)) (string, *Running) {
+	r.t.Helper()
+	l := fakeLaunch(r.id())
+	l.Link = true
+	if change != nil {
+		change(&l)
+	}
+	spec := devNull()
+	defer spec.Close()
+	run, err := c.Launch(r.t.Context(), l, spec)
+	if err != nil {
+		r.t.Fatalf("Launch: %v", err)
+	}
+	r.t.Cleanup(func() { run.close() })
+	if run.Link == nil {
+		r.t.Fatal("no link came back")
+	}
+	return l.ID, run
+}
+
+// procs are the processes in a sandbox's group, without the sandbox.
+func procs(run *Running, id string) (out []int) {
+	h, _ := jail.FindHierarchy()
+	for _, p := range h.Plan(groupName(id)).Procs() {
+		if p != run.PID {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func none(t *testing.T, run *Running, id string) {
+	t.Helper()
+	until(t, "no gateway is left", func() bool { return len(procs(run, id)) == 0 })
+}
+
+func frame(t *testing.T, run *Running, what string) {
+	t.Helper()
+	if _, err := run.Link.WriteString(what); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGateway(t *testing.T) {
+	r := serve(t, Config{every: time.Millisecond}, ModeUnit)
+	c := r.dial()
+	told := hears(t, c)
+	id, run := r.linked(c, nil)
+	echo(t, run, "up")
+	if got := procs(run, id); len(got) > 0 {
+		t.Errorf("processes %v before the first frame", got)
+	}
+	silent(t, told)
+
+	frame(t, run, "one")
+	frame(t, run, "two")
+	g := hear(t, told)
+	if g.id != id {
+		t.Errorf("a gateway of %s, want %s", g.id, id)
+	}
+	pids := procs(run, id)
+	if len(pids) != 1 {
+		t.Fatalf("gateways %v", pids)
+	}
+	uid := func(pid int) (out [4]int) {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		for line := range strings.Lines(string(b)) {
+			fmt.Sscanf(line, "Uid: %d %d %d %d", &out[0], &out[1], &out[2], &out[3])
+		}
+		return out
+	}
+	if u, s := uid(pids[0]), uid(run.PID); u[0] < 1000 || u == s || u != [4]int{u[0], u[0], u[0], u[0]} {
+		t.Errorf("its uids are %v, the sandbox's %v", u, s)
+	}
+	g.begin(t)
+	g.says(t, "one") // the keeper has read none
+	g.says(t, "two")
+	big := strings.Repeat("x", 60014)
+	for range 40 { // as many as TCP may have under way
+		frame(t, run, big)
+	}
+	for range 40 {
+		g.says(t, big)
+	}
+	silent(t, told)
+
+	frame(t, run, "die")
+	none(t, run, id)
+	silent(t, told) // nobody has asked for one since
+	frame(t, run, "three")
+	g = hear(t, told)
+	g.begin(t)
+	g.says(t, "three")
+	syscall.Kill(procs(run, id)[0], syscall.SIGKILL)
+	frame(t, run, "unborn") // dies before it is up: the engine hears nothing of it
+	frame(t, run, "four")
+	g = hear(t, told)
+	g.begin(t)
+	g.says(t, "four")
+
+	gateway := procs(run, id)[0]
+	if err := c.Stop(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(gateway, 0); err != syscall.ESRCH {
+		t.Errorf("the gateway outlives its sandbox: %v", err)
+	}
+	if u := uid(gateway); u != [4]int{} {
+		t.Errorf("it is there as %v", u)
+	}
+	silent(t, told)
+}
+
+// Without its engine no gateway runs; the next engine gets a new one, with the
+// frames that came meanwhile.
+func TestGatewayEngine(t *testing.T) {
+	for name, part := range map[string]func(*rig, *Client) *Client{
+		"closed":   func(r *rig, c *Client) *Client { c.Close(); return nil },
+		"replaced": func(r *rig, _ *Client) *Client { return r.dial() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := serve(t, Config{every: time.Millisecond}, ModeUnit)
+			c := r.dial()
+			told := hears(t, c)
+			id, run := r.linked(c, nil)
+			idle, _ := r.linked(c, nil)
+			frame(t, run, "x")
+			g := hear(t, told)
+			g.begin(t)
+			g.says(t, "x")
+			for range maxGateways + 2 { // this wears nothing out
+				next := part(r, c)
+				none(t, run, id)
+				echo(t, run, "goes on")
+				silent(t, told)
+				frame(t, run, "meanwhile")
+				if next == nil {
+					if got := procs(run, id); len(got) > 0 {
+						t.Errorf("gateways %v without an engine", got)
+					}
+					next = r.dial()
+				}
+				c, told = next, hears(t, next) // later than the event, perhaps
+				g = hear(t, told)
+				g.begin(t)
+				g.says(t, "meanwhile")
+			}
+			again, err := c.Attach(t.Context(), idle)
+			if err != nil || again.Link != nil {
+				t.Errorf("Attach: %+v, %v", again, err)
+			}
+			silent(t, told)
+		})
+	}
+}
+
+// A gateway that dies again and again is given up, and the sandbox is not.
+func TestGatewayWornOut(t *testing.T) {
+	r := serve(t, Config{every: time.Millisecond}, ModeUnit)
+	c := r.dial()
+	told := hears(t, c)
+	id, run := r.linked(c, nil)
+	for range maxGateways {
+		frame(t, run, "x")
+		g := hear(t, told)
+		g.begin(t)
+		g.says(t, "x")
+		frame(t, run, "die")
+		none(t, run, id)
+	}
+	frameOrGone := func() bool { // the host's end is closed with the last
+		_, err := run.Link.WriteString("x")
+		return errors.Is(err, unix.EPIPE)
+	}
+	until(t, "the link is dead", frameOrGone)
+	echo(t, run, "goes on")
+	silent(t, told)
+}
+
+// The rate holds, however fast gateways die.
+func TestGatewayRate(t *testing.T) {
+	r := serve(t, Config{every: 200 * time.Millisecond}, ModeUnit)
+	c := r.dial()
+	told := hears(t, c)
+	_, run := r.linked(c, nil)
+	began := time.Now()
+	for range 4 {
+		frame(t, run, "x")
+		hear(t, told).broker.Close() // it ends
+	}
+	if took := time.Since(began); took < 600*time.Millisecond {
+		t.Errorf("four gateways within %v", took)
+	}
+}
+
+// Whatever ends a sandbox, its gateway goes with it, and no descriptor stays.
+func TestGatewayEnds(t *testing.T) {
+	r := serve(t, Config{every: time.Millisecond}, ModeUnit)
+	c := r.dial()
+	told := hears(t, c)
+	open := func() int { ents, _ := os.ReadDir("/proc/self/fd"); return len(ents) }
+	leases := func() int {
+		b, _ := os.ReadFile("/proc/net/unix")
+		return strings.Count(string(b), "@berm-uid-")
+	}
+	var before, held int
+	for n := range 31 {
+		id, run := r.linked(c, func(l *Launch) {
+			if n%3 == 1 {
+				l.DeadlineMS = time.Now().Add(300 * time.Millisecond).UnixMilli()
+			}
+		})
+		if n%3 != 1 {
+			frame(t, run, "x")
+		}
+		var g heard
+		if n%3 == 0 { // else it is on its way up, or there is none
+			g = hear(t, told)
+		}
+		switch n % 3 {
+		case 0:
+			run.Agent.WriteString("x") // it ends by itself
+		case 1:
+			frame(t, run, "x") // and its deadline comes
+		case 2:
+			if err := c.Stop(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if e := gone(t, run); e.Unkept != "" {
+			t.Errorf("%+v", e)
+		}
+		run.close()
+		if g.broker != nil {
+			g.broker.Close()
+		}
+		for len(told) > 0 {
+			(<-told).broker.Close()
+		}
+		if n == 0 {
+			before, held = open(), leases()
+		}
+	}
+	until(t, "all descriptors are closed", func() bool {
+		for len(told) > 0 {
+			(<-told).broker.Close()
+		}
+		return open() <= before
+	})
+	if now := leases(); now > held {
+		t.Logf("uids held on this host: %d before, %d after", held, now) // others may hold some
+	}
+	if got := procsNamed(gatewayName); len(got) > 0 {
+		t.Errorf("gateways %v", got)
+	}
+}
+
+// procsNamed are our own children's children with that argv[0].
+func procsNamed(name string) (out []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range all {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if b, _ := os.ReadFile(f); string(b) == name+"\x00" && jail.Parent(pid) == os.Getpid() {
+			out = append(out, pid)
+		}
+	}
+	return slices.Clip(out)
+}
+
+// A keeper that does not know of links gives none, and that is an error.
+func TestClientOldKeeper(t *testing.T) {
+	a, b, err := jail.Pair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, _ := jail.Conn(a)
+	cb, _ := jail.Conn(b)
+	defer cb.Close()
+	c := NewClient(ca)
+	defer c.Close()
+	asked := make(chan string, 4)
+	go func() {
+		buf := make([]byte, maxMessage)
+		for {
+			var q request
+			files, err := receive(cb, buf, &q)
+			if err != nil {
+				return
+			}
+			closeAll(files)
+			asked <- q.Op + " " + q.ID
+			f := devNull()
+			if q.Op == "launch" {
+				send(cb, reply{Seq: q.Seq, PID: 1, Control: true}, f, f, f)
+			} else {
+				send(cb, reply{Seq: q.Seq})
+			}
+			f.Close()
+		}
+	}()
+	spec := devNull()
+	defer spec.Close()
+	_, err = c.Launch(t.Context(), Launch{ID: testID, Link: true}, spec)
+	var ref *Refusal
+	if !errors.As(err, &ref) || ref.Code != "egress.unavailable" || !strings.Contains(ref.Hint, "restart the keeper") {
+		t.Errorf("Launch: %v", err)
+	}
+	if first, second := <-asked, <-asked; first != "launch " || second != "stop "+testID {
+		t.Errorf("asked %q, then %q", first, second)
+	}
+}
+
+// A gateway that an engine hears of and does not want is not kept.
+func TestClientEarly(t *testing.T) {
+	a, b, err := jail.Pair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, _ := jail.Conn(a)
+	cb, _ := jail.Conn(b)
+	defer cb.Close()
+	c := NewClient(ca)
+	ours := make([]*net.UnixConn, maxEarly+1)
+	for n := range ours {
+		x, y, err := jail.Pair(unix.SOCK_SEQPACKET)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := send(cb, reply{Gateway: testID}, y); err != nil {
+			t.Fatal(err)
+		}
+		y.Close()
+		ours[n], _ = jail.Conn(x)
+		defer ours[n].Close()
+	}
+	closed := func(n int) func() bool {
+		return func() bool {
+			ours[n].SetReadDeadline(time.Now().Add(time.Second))
+			_, err := ours[n].Read(make([]byte, 1))
+			return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
+	until(t, "the last is closed: too many wait", closed(maxEarly))
+	c.Close()
+	until(t, "the first is closed with the connection", closed(0))
+}
