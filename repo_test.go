@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
@@ -143,9 +144,17 @@ func TestImports(t *testing.T) {
 // TestPurity holds promises about single packages beyond the table.
 func TestPurity(t *testing.T) {
 	forbidden := map[string][]string{
-		"internal/policy": {"os", "net", "net/http", "time", "context", "math/rand", "math/rand/v2"},
+		"internal/policy": {"os", "net", "net/http", "context", "math/rand", "math/rand/v2"},
 	}
+	clockless := []string{"internal/policy"}
 	for _, p := range mustPackages(t) {
+		if slices.Contains(clockless, p.name()) {
+			for _, file := range p.GoFiles {
+				for _, use := range clocks(t, filepath.Join(p.Dir, file), nil) {
+					t.Errorf("%s/%s: %s; time is an argument there", p.name(), file, use)
+				}
+			}
+		}
 		for _, imp := range p.Imports {
 			if slices.Contains(forbidden[p.name()], imp) {
 				t.Errorf("%s must not import %s: it decides from its arguments alone", p.name(), imp)
@@ -161,6 +170,60 @@ func TestPurity(t *testing.T) {
 		}
 		if last := filepath.Base(p.name()); slices.Contains([]string{"util", "utils", "common", "shared", "helpers", "types", "models"}, last) {
 			t.Errorf("%s: a package is named after what it does", p.name())
+		}
+	}
+}
+
+// clocks lists what a file takes from package time that reads the clock or
+// waits for it. Types and arithmetic are no matter. src is the text of the file,
+// nil to read it.
+func clocks(t *testing.T, path string, src any) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), path, src, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var uses []string
+	for _, imp := range f.Imports {
+		if imp.Path.Value != `"time"` {
+			continue
+		}
+		name := "time"
+		if imp.Name != nil {
+			name = imp.Name.Name
+		}
+		if name == "." {
+			uses = append(uses, `import . "time" hides what is used of it`)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "Sleep", "NewTimer", "NewTicker"}, sel.Sel.Name) {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == name {
+				uses = append(uses, name+"."+sel.Sel.Name)
+			}
+			return true
+		})
+	}
+	return uses
+}
+
+func TestClocks(t *testing.T) {
+	for _, tt := range []struct {
+		src  string
+		uses int
+	}{
+		{`import "time"; func f(a, b time.Time) bool { return a.After(b.Add(time.Second)) }`, 0},
+		{`import "time"; var a = time.Now()`, 1},
+		{`import "time"; func f() { time.Sleep(1); <-time.After(1) }`, 2},
+		{`import "time"; var now = time.Now`, 1},
+		{`import clock "time"; var a = clock.Since(clock.Time{})`, 1},
+		{`import . "time"; var a = Now()`, 1},
+		{`import "strings"; var time struct{ Now int }; var a = time.Now + len(strings.TrimSpace(""))`, 0},
+	} {
+		if uses := clocks(t, "x.go", "package x; "+tt.src); len(uses) != tt.uses {
+			t.Errorf("%s: %q, want %d", tt.src, uses, tt.uses)
 		}
 	}
 }

@@ -1,11 +1,8 @@
 package policy
 
 import (
-	"encoding/json"
 	"net/netip"
 	"time"
-
-	"github.com/bermhq/berm/api"
 )
 
 // Egress is a parsed egress document: what a sandbox with a link may reach. A
@@ -35,7 +32,7 @@ type EgressRule struct {
 	Expires     time.Time // the zero time: never
 
 	Preset string // the preset that it came from; it may reach private addresses then
-	Text   string // as the document has it, for people and events
+	Text   string // as the document has it, in one way of writing it, for people and events
 }
 
 // Rate is a number of uses in a time.
@@ -51,13 +48,6 @@ type Preset struct {
 	// absolute, inside.
 	Files map[string]string `json:"files,omitempty"`
 	Env   map[string]string `json:"env,omitempty"`
-}
-
-// ParseEgress reads the egress part of a policy document: a JSON array. Times
-// that are durations count from now. presets finds a preset by its name; nil:
-// there are none. Errors are *api.Error with a hint that says what to write.
-func ParseEgress(raw json.RawMessage, now time.Time, presets func(name string) (Preset, error)) (*Egress, error) {
-	return nil, &api.Error{Code: api.CodeEgressUnavailable, Message: "egress: not built yet"}
 }
 
 // Seen is what the first bytes of a connection were.
@@ -92,7 +82,7 @@ type Flow struct {
 // Spent is what one rule has been used for.
 type Spent struct {
 	Uses  int
-	Open  int   // connections now
+	Open  int   // connections now, without the one that is asked about
 	Bytes int64 // both ways
 	Busy  bool  // its rate is used up for now
 }
@@ -106,6 +96,8 @@ type Decision struct {
 	Reason  string // one of the Deny words
 	Text    string // Reason for people: one line
 	Fix     string // the rule to add, as a line for --allow or the document; "" if none would help
+
+	port uint16 // of the rule that would have allowed it
 }
 
 // Reasons of denials, as events have them.
@@ -134,26 +126,3 @@ const (
 	DenyHTTP       = "http"    // a request that is not clearly one: smuggling, CONNECT
 	DenyBudget     = "budget"  // too many at one time
 )
-
-// Name decides whether a name may be resolved: some rule could allow it.
-func (e *Egress) Name(name string, now time.Time, spent func(rule int) Spent) Decision {
-	return Decision{Rule: -1, Reason: DenyNoRule}
-}
-
-// Accept decides about a connection of which nothing was seen yet: whether a
-// rule could allow it, whatever it will turn out to be, and whether its first
-// bytes must be seen before that is known.
-func (e *Egress) Accept(f Flow) Decision { return Decision{Rule: -1, Reason: DenyNoRule} }
-
-// Connect decides about a connection that was seen, or one HTTP request.
-func (e *Egress) Connect(f Flow) Decision { return Decision{Rule: -1, Reason: DenyNoRule} }
-
-// Address says whether an address that a name resolves to may be handed out
-// and dialled for that name: it is public, or a rule names its range.
-func (e *Egress) Address(name string, a netip.Addr, own bool, now time.Time) Decision {
-	return Decision{Rule: -1, Reason: DenyAddress}
-}
-
-// Covers says whether everything that inner allows is allowed by e, too. It may
-// say no where that is hard to tell, and never yes where it is not so.
-func (e *Egress) Covers(inner *Egress) Decision { return Decision{Rule: -1, Reason: DenyNoRule} }

@@ -1,6 +1,7 @@
 // Package policy decides. It is pure: facts and time are arguments, the answer
 // is a verdict with its reason, and every door asks it instead of knowing
-// better. In this version it decides which limits and tags a sandbox may have.
+// better. It decides which limits and tags a sandbox may have, and what one with
+// a link may reach.
 package policy
 
 import (
