@@ -39,6 +39,8 @@ var Routes = []Route{
 	{"sandbox.pause", "POST", "/v1/sandboxes/{id}/pause", RoleAgent, ""},
 	{"sandbox.resume", "POST", "/v1/sandboxes/{id}/resume", RoleAgent, ""},
 	{"sandbox.metrics", "GET", "/v1/sandboxes/{id}/metrics", RoleAgent, ""},
+	{"sandbox.egress", "GET", "/v1/sandboxes/{id}/egress", RoleAgent, ""},
+	{"sandbox.egress.set", "PATCH", "/v1/sandboxes/{id}/egress", RoleAgent, ""}, // wider: operators only
 	{"sandbox.events", "GET", "/v1/sandboxes/{id}/events", RoleAgent, ""},
 	{"sandbox.logs", "GET", "/v1/sandboxes/{id}/logs", RoleAgent, ""},
 	{"sandbox.ports", "GET", "/v1/sandboxes/{id}/ports", RoleAgent, ""},
@@ -120,7 +122,6 @@ var Routes = []Route{
 	{"function.one", "ANY", "/v1/functions/{path...}", RoleAgent, "functions"},
 	{"schedule.all", "ANY", "/v1/schedules", RoleAgent, "schedules"},
 	{"schedule.one", "ANY", "/v1/schedules/{path...}", RoleAgent, "schedules"},
-	{"policy.egress", "PATCH", "/v1/sandboxes/{id}/egress", RoleAgent, "egress"},
 	{"mcp", "POST", "/v1/sandboxes/{id}/mcp", RoleAgent, "mcp"},
 }
 
