@@ -77,6 +77,8 @@ func TestEveryRoute(t *testing.T) {
 	drop(c.Doctor(ctx))
 	drop(c.Leaks(ctx))
 	drop(c.Top(ctx))
+	drop(c.Egress(ctx, "s1"))
+	drop(c.ChangeEgress(ctx, "s1", json.RawMessage("[]")))
 	drop(c.Create(ctx, api.CreateRequest{}))
 	drop(c.CreateBound(ctx, api.CreateRequest{}))
 	drop(c.Sandboxes(ctx, Filter{}))

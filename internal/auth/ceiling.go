@@ -1,12 +1,16 @@
 package auth
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"regexp"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/policy"
 )
 
 // Bounds of the templates that a policy names.
@@ -47,6 +51,23 @@ func within(max, p *api.Policy) (*api.Policy, error) {
 	}
 	if api.Strength(out.MinIsolation) < api.Strength(m.MinIsolation) {
 		return nil, beyond("min_isolation", out.MinIsolation, m.MinIsolation)
+	}
+	switch {
+	case !policy.Present(m.Egress):
+	case !policy.Present(out.Egress):
+		out.Egress = m.Egress
+	default:
+		most, err := egress(m.Egress)
+		if err != nil {
+			return nil, err
+		}
+		own, err := egress(out.Egress)
+		if err != nil {
+			return nil, err
+		}
+		if err := policy.EgressWithin(most, own).Err(); err != nil {
+			return nil, err
+		}
 	}
 	if m.Templates != nil {
 		if out.Templates == nil {
@@ -113,8 +134,23 @@ func valid(p *api.Policy) error {
 		return bad(fmt.Sprintf("more than %d templates", maxTemplates))
 	case slices.ContainsFunc(p.Templates, func(name string) bool { return !templateShape.MatchString(name) }):
 		return bad("a template's name is of letters, digits and . _ - / : @ and has 128 characters at most")
-	case len(p.Egress) > 0 && string(p.Egress) != "null":
-		return refuse(api.CodeEgressUnavailable, "policy: egress needs the gateway, which this Berm does not have yet", "leave egress out: there is no link at all")
+	}
+	if policy.Present(p.Egress) {
+		_, err := egress(p.Egress)
+		return err
 	}
 	return nil
+}
+
+var presetShape = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,38}[a-z0-9])?$`)
+
+// egress reads the egress part of a policy. What a preset stands for is known
+// when a sandbox is made; here it is its name, and stands for that alone.
+func egress(raw json.RawMessage) (*policy.Egress, error) {
+	return policy.ParseEgress(raw, time.Now(), func(name string) (policy.Preset, error) {
+		if !presetShape.MatchString(name) {
+			return policy.Preset{}, refuse(api.CodePolicyInvalid, fmt.Sprintf("egress: %.40q is not the name of a preset", name), "preset:pip")
+		}
+		return policy.Preset{Hosts: []string{strings.ReplaceAll(name, "_", "--") + ".preset.invalid:443"}}, nil
+	})
 }

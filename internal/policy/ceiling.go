@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -28,9 +29,6 @@ func Ceiling(req api.CreateRequest, ceiling, def *api.Policy) (api.CreateRequest
 	}
 	if def == nil {
 		def = &api.Policy{}
-	}
-	if v := egress(req, *def); !v.Allow {
-		return req, v
 	}
 	if v := isolation(&req, *ceiling, *def); !v.Allow {
 		return req, v
@@ -134,15 +132,35 @@ func Present(raw []byte) bool {
 	return len(raw) > 0 && !bytes.Equal(raw, []byte("null"))
 }
 
-// egress: no link is all that there is. A promise that cannot be kept is refused.
-func egress(req api.CreateRequest, def api.Policy) Verdict {
-	switch {
-	case Present(req.Egress):
-		return refuse(api.CodeEgressUnavailable, "egress", "egress: this build has no gateway, so a sandbox has no link at all", "leave egress out")
-	case Present(def.Egress):
-		return refuse(api.CodeEgressUnavailable, "egress", "egress: the default policy of this token opens a link, and this build has no gateway", "use a token without an egress default")
+// Asked is the egress document that a request stands for: its own, else the
+// one of its token's default; nil is no link at all. A request that learns has
+// no rules, whatever the default says.
+func Asked(req api.CreateRequest, def *api.Policy) (json.RawMessage, Verdict) {
+	none := json.RawMessage("[]")
+	switch own := bytes.TrimSpace(req.Egress); {
+	case req.Learn && Present(own) && !bytes.Equal(bytes.Join(bytes.Fields(own), nil), none):
+		return nil, refuse(api.CodePolicyInvalid, "egress.learn", "learn: it denies all and finds out what was wanted, so there can be no rules beside it", "leave egress out, or send []")
+	case req.Learn:
+		return none, Verdict{Allow: true, Rule: "egress.learn"}
+	case Present(own):
+		return json.RawMessage(own), Verdict{Allow: true, Rule: "egress"}
+	case def != nil && Present(def.Egress):
+		return def.Egress, Verdict{Allow: true, Rule: "egress.default"}
 	}
-	return Verdict{Allow: true}
+	return nil, Verdict{Allow: true, Rule: "egress.none"}
+}
+
+// EgressWithin says whether a document stays below a ceiling's.
+func EgressWithin(ceiling, asked *Egress) Verdict {
+	d := ceiling.Covers(asked)
+	if d.Allow {
+		return Verdict{Allow: true, Rule: "ceiling.egress"}
+	}
+	why := d.Text
+	if why == "" {
+		why = "it allows what the ceiling does not"
+	}
+	return refuse(api.CodePolicyCeiling, "ceiling.egress", "egress: more than this token may have: "+why, "ask for less, or use a token with a higher ceiling")
 }
 
 // isolation settles on the strongest floor that anybody asks for.

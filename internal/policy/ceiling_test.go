@@ -55,18 +55,11 @@ func TestCeiling(t *testing.T) {
 
 func TestCeilingRefusals(t *testing.T) {
 	for code, req := range map[string]api.CreateRequest{
-		api.CodeEgressUnavailable: {Egress: json.RawMessage(`[]`)},
-		api.CodeBadRequest:        {MinIsolation: "container"},
+		api.CodeBadRequest: {MinIsolation: "container"},
 	} {
 		if _, v := Ceiling(req, nil, nil); v.Allow || v.Code != code {
 			t.Errorf("%s: %+v", code, v)
 		}
-	}
-	if _, v := Ceiling(api.CreateRequest{}, nil, &api.Policy{Egress: json.RawMessage(`[{"allow":"*"}]`)}); v.Allow || v.Code != api.CodeEgressUnavailable {
-		t.Errorf("an open default: %+v", v)
-	}
-	if _, v := Ceiling(api.CreateRequest{Egress: json.RawMessage(" null")}, nil, nil); !v.Allow {
-		t.Errorf("null: %+v", v)
 	}
 	if _, v := Ceiling(api.CreateRequest{Isolation: "gvisor", MinIsolation: "microvm"}, nil, nil); v.Allow || v.Code != api.CodeBadRequest {
 		t.Errorf("contradiction: %+v", v)
@@ -92,5 +85,36 @@ func TestTemplateOfCeiling(t *testing.T) {
 	ttl := 900.0
 	if v := Change(api.LifecycleChange{TTLSeconds: &ttl}, &api.Policy{TTLSeconds: 600}); v.Allow {
 		t.Error("a change may not pass the ceiling")
+	}
+}
+
+func TestAsked(t *testing.T) {
+	open := &api.Policy{Egress: json.RawMessage(`[{"allow":"a.test"}]`)}
+	for _, tt := range []struct {
+		name string
+		own  string
+		lrn  bool
+		def  *api.Policy
+		want string
+		code string
+	}{
+		{name: "nothing"},
+		{name: "null", own: " null "},
+		{name: "an empty default", def: &api.Policy{}},
+		{name: "a null default", def: &api.Policy{Egress: json.RawMessage("null")}},
+		{name: "the default", def: open, want: `[{"allow":"a.test"}]`},
+		{name: "null is nothing", own: "null", def: open, want: `[{"allow":"a.test"}]`},
+		{name: "its own", own: ` [] `, def: open, want: `[]`},
+		{name: "learn", lrn: true, want: `[]`},
+		{name: "learn over a default", lrn: true, def: open, want: `[]`},
+		{name: "learn with null", lrn: true, own: "null", def: open, want: `[]`},
+		{name: "learn with no rules", lrn: true, own: "[ ]", want: `[]`},
+		{name: "learn with rules", lrn: true, own: `[{"allow":"a.test"}]`, code: api.CodePolicyInvalid},
+		{name: "learn with what is no list", lrn: true, own: `{}`, code: api.CodePolicyInvalid},
+	} {
+		got, v := Asked(api.CreateRequest{Egress: json.RawMessage(tt.own), Learn: tt.lrn}, tt.def)
+		if v.Allow != (tt.code == "") || v.Code != tt.code || string(got) != tt.want || tt.want == "" && got != nil {
+			t.Errorf("%s: %q, %+v", tt.name, got, v)
+		}
 	}
 }

@@ -158,7 +158,9 @@ func (e *Engine) takeOver(ctx context.Context, b *box, p *past, x backend.Held) 
 	}
 	if p.ended != nil { // only its record is behind
 		b.ending, b.endedAt, b.unsaved = p.ended.Ending, p.endedAt, true
-		b.report = &api.EndReport{SandboxID: b.id, Ending: p.ended.Ending, CapsHit: p.ended.CapsHit, Usage: p.ended.Usage, TimingsMS: b.public.TimingsMS}
+		b.report = e.endReport(b)
+		b.report.Ending, b.report.CapsHit, b.report.Usage = p.ended.Ending, p.ended.CapsHit, p.ended.Usage
+		full(b.report)
 		e.lay(b, Ended)
 		e.lastWord(b)
 		return
@@ -257,7 +259,9 @@ func (e *Engine) mourn(b *box, x backend.Held) {
 		events = append(events, b.event(system, api.EventExecEnded, execEndedData{ExecResult: res}))
 		b.settle(j, res, 0)
 	}
-	b.report = &api.EndReport{SandboxID: b.id, Ending: b.ending, CapsHit: b.caps.list(), Usage: b.figures(), TimingsMS: b.public.TimingsMS}
+	e.unwire(b)
+	b.report = e.endReport(b)
+	b.report.Ending = b.ending
 	events = append(events, b.event(system, api.EventSandboxEnded, endedData{Ending: b.ending, CapsHit: b.report.CapsHit, Usage: b.report.Usage, Reason: abandoned}))
 	e.mu.Lock()
 	e.books.endings[b.ending]++
@@ -272,6 +276,7 @@ func (e *Engine) welcomeBack(ctx context.Context, b *box, p *past, inst backend.
 	defer cancel()
 	b.taken = true
 	open := b.open()
+	e.rewire(b)
 	err := e.connect(actx, b, inst)
 	if err == nil {
 		err = pauseAs(actx, inst, p.paused)

@@ -39,11 +39,13 @@ type box struct {
 	clock   hostClock
 	lag     lag
 	slots   slots
+	link    *link         // its wire; nil: it has none, and never will
 	ops     chan struct{} // one for each file operation under way
 
 	life     sync.Mutex // one change of its life at a time: pause, resume, times, tags
 	holding  sync.Mutex // one move of the host's deadline at a time; guards idleHeld
 	idleHeld bool       // the host holds the idle deadline
+	saving   sync.Mutex // one record at a time: the newest is the last
 	rec      sync.Mutex // of owed
 	owed     []api.Event
 
@@ -179,6 +181,16 @@ func (e *Engine) greet(b *box) {
 			e.stop(b, api.EndHostFailure)
 		}
 		return
+	}
+	if !b.taken {
+		if err := e.furnish(b); err != nil {
+			e.opt.Log.Warn("guest could not be furnished", "sandbox_id", b.id, "error", err)
+			b.mu.Lock()
+			b.silent = err
+			b.mu.Unlock()
+			e.stop(b, api.EndHostFailure)
+			return
+		}
 	}
 	part := "boot"
 	if b.taken {

@@ -20,16 +20,20 @@ const (
 // bury keeps what remains of a sandbox that is gone: its report, on disk where
 // there is a journal, and its last execs.
 func (e *Engine) bury(b *box) {
+	e.unwire(b) // its last words come before the end
 	late := time.NewTimer(e.opt.Settle)
 	defer late.Stop()
 	select { // the ends of its execs come before its own
 	case <-b.quiet:
 	case <-late.C:
 	}
-	figures := b.figures()
 	b.mu.Lock()
 	b.caps.add(b.ending) // some of them are caps as well
-	b.report = &api.EndReport{SandboxID: b.id, Ending: b.ending, CapsHit: b.caps.list(), Usage: figures, TimingsMS: maps.Clone(b.public.TimingsMS)}
+	b.mu.Unlock()
+	report := e.endReport(b)
+	b.mu.Lock()
+	report.Ending = b.ending
+	b.report = report
 	r, actor := b.report, cmp.Or(b.ender, system)
 	b.unsaved = e.opt.Journal != nil
 	b.env = nil

@@ -6,7 +6,7 @@ import (
 )
 
 // capOrder is every cap, in the order in which answers list them.
-var capOrder = []string{api.CapMemory, api.CapProcesses, api.CapDisk, api.CapOutput, api.CapTimeout, api.CapTTL, api.CapIdle}
+var capOrder = []string{api.CapMemory, api.CapProcesses, api.CapDisk, api.CapOutput, api.CapTimeout, api.CapTTL, api.CapIdle, api.CapEgress}
 
 // A capSet is the caps that were touched. Names it does not know are dropped:
 // some of them come from the guest.

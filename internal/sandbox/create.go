@@ -69,7 +69,8 @@ func (e *Engine) draft(ctx context.Context, caller Caller, w wanted, be backend.
 	b.tenant, b.actor, b.session, b.key = caller.Tenant, caller.Actor, w.session, req.Key
 	b.handle = backend.Handle{Backend: info.Name, ID: b.id}
 	b.env, b.ttl, b.idle, b.persistent, b.bound, b.most = req.Env, w.ttl, w.idle, w.persistent, req.Bound, w.execMost
-	b.spec = backend.Spec{ID: b.id, Image: w.image, Hostname: hostname, Limits: req.Limits, Bound: req.Bound}
+	b.link = w.link.newLink(req.Learn)
+	b.spec = backend.Spec{ID: b.id, Image: w.image, Hostname: hostname, Limits: req.Limits, Bound: req.Bound, Link: b.link != nil}
 	switch {
 	case e.opt.Journal != nil:
 		b.spec.Deadline, b.spec.Extend = b.created.Add(b.ttl+ttlSlack), true
@@ -89,6 +90,9 @@ func (e *Engine) draft(ctx context.Context, caller Caller, w wanted, be backend.
 		Isolation: info.Name, Boundary: info.Boundary, HostFactsWeakening: weak,
 		Limits: req.Limits, Tags: w.tags, TimingsMS: map[string]float64{},
 	}
+	if w.link != nil {
+		b.public.Egress = w.link.raw
+	}
 	return b, nil
 }
 
@@ -107,7 +111,7 @@ func (e *Engine) announce(ctx context.Context, caller Caller, b *box) error {
 	ev := b.event(caller.Actor, api.EventSandboxCreated, createdData{
 		Template: p.Template, TemplateResolved: p.TemplateResolved, Isolation: p.Isolation, Boundary: p.Boundary, Limits: p.Limits,
 		TTLSeconds: b.ttl.Seconds(), IdleTimeoutSeconds: b.idle.Seconds(), Persistent: b.persistent,
-		Env: slices.Sorted(maps.Keys(b.env)),
+		Env: slices.Sorted(maps.Keys(b.env)), Egress: p.Egress, Learn: b.link != nil && b.link.learn,
 	})
 	err := e.decided(ctx, b, ev)
 	if err == nil {
@@ -139,8 +143,12 @@ func (e *Engine) neverStarted(b *box, actor string, why error) {
 
 // start brings b to life on be, or leaves no trace.
 func (e *Engine) start(ctx context.Context, be backend.Backend, b *box) error {
+	if err := e.wire(b); err != nil {
+		return err
+	}
 	inst, err := be.Start(ctx, b.spec)
 	if err != nil {
+		e.unwire(b)
 		return hostFailure("start sandbox", err)
 	}
 	if err = e.connect(ctx, b, inst); err == nil {
@@ -154,6 +162,7 @@ func (e *Engine) start(ctx context.Context, be backend.Backend, b *box) error {
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.opt.StopFor)
 		defer cancel()
 		inst.Stop(stopCtx)
+		e.unwire(b)
 		if b.guest != nil {
 			b.guest.Close()
 		}
@@ -228,20 +237,20 @@ func (e *Engine) tend() {
 	}
 }
 
-// welcome waits, under a journal, for the guest's first word and records that
-// the sandbox runs. Until then its id is nobody's: without an answer it ends.
+// welcome waits, under a journal or where files must be in the guest first, for
+// the guest's first word and records that the sandbox runs. Until then its id is nobody's: without an answer it ends.
 func (e *Engine) welcome(ctx context.Context, b *box, actor string) error {
-	if e.opt.Journal == nil {
+	if names, _ := b.presetFiles(); e.opt.Journal == nil && len(names) == 0 {
 		return nil
 	}
 	err := b.up(ctx) // bounded by greet
-	if err == nil {
+	if err == nil && e.opt.Journal != nil {
 		b.mu.Lock()
 		timings := maps.Clone(b.public.TimingsMS)
 		b.mu.Unlock()
 		err = e.decided(ctx, b, b.event(actor, api.EventSandboxStarted, startedData{TimingsMS: timings}))
 	}
-	if err == nil { // the event can be older one day than what the log keeps
+	if err == nil && e.opt.Journal != nil { // the event can be older one day than what the log keeps
 		b.mu.Lock()
 		b.begun = true
 		b.mu.Unlock()

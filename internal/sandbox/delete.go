@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"maps"
 
 	"github.com/bermhq/berm/api"
 )
@@ -47,11 +46,11 @@ func (e *Engine) Report(ctx context.Context, id string) (api.EndReport, bool, er
 	if !b.now().final() {
 		b.sample()
 	}
-	figures := b.figures()
+	now := e.endReport(b)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.report != nil {
 		return *b.report, true, nil
 	}
-	return api.EndReport{SandboxID: b.id, CapsHit: b.caps.list(), Usage: figures, TimingsMS: maps.Clone(b.public.TimingsMS)}, false, nil
+	return *now, false, nil
 }

@@ -109,6 +109,9 @@ type (
 		IdleTimeoutSeconds float64    `json:"idle_timeout_seconds"`
 		Persistent         bool       `json:"persistent"`
 		Env                []string   `json:"env"` // names only
+
+		Egress json.RawMessage `json:"egress,omitempty"` // absent: no link
+		Learn  bool            `json:"learn,omitempty"`
 	}
 	startedData struct {
 		TimingsMS map[string]float64 `json:"timings_ms"`
@@ -147,6 +150,7 @@ type (
 	capData struct {
 		Cap    string `json:"cap"`
 		ExecID string `json:"exec_id,omitempty"`
+		Reason string `json:"reason,omitempty"` // of egress: which of its caps
 	}
 	fileData struct {
 		Path   string `json:"path"`

@@ -132,6 +132,11 @@ func (b *box) up(ctx context.Context) error {
 	}
 }
 
+// listing is a context for a small word with the guest.
+func (e *Engine) listing() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), e.opt.Listing)
+}
+
 // short is a context for a word with the host.
 func (e *Engine) short() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), max(hostFor, time.Second))

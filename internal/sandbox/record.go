@@ -35,6 +35,8 @@ type record struct {
 	EndedAt    time.Time         `json:"ended_at,omitzero"`
 	Report     *api.EndReport    `json:"report,omitempty"`
 	Key        string            `json:"key,omitempty"`
+	Learn      bool              `json:"learn,omitempty"`
+	Used       map[string]int    `json:"used,omitempty"`  // of egress rules, by their text
 	Execs      []pastExec        `json:"execs,omitempty"` // the last ones of a sandbox that has ended, oldest first
 }
 
@@ -79,11 +81,16 @@ func (e *Engine) save(b *box) error {
 	if e.opt.Journal == nil {
 		return nil
 	}
+	b.saving.Lock()
+	defer b.saving.Unlock()
 	b.mu.Lock()
 	r := record{
 		Version: recordVersion, Handle: b.handle, Actor: b.actor, Image: b.spec.Image, Created: b.created, Seq: b.seq, Begun: b.begun,
 		Env: maps.Clone(b.env), ExecMost: b.most, TTL: b.ttl, Idle: b.idle, Persistent: b.persistent, Bound: b.bound,
 		State: b.state, Public: b.public, EndedAt: b.endedAt, Report: b.report, Key: b.key,
+	}
+	if b.link != nil {
+		r.Learn, r.Used = b.link.learn, b.link.used
 	}
 	if b.state.final() {
 		r.Execs = b.lastExecs()
@@ -112,6 +119,13 @@ func (r record) restore(id string) *box {
 	}
 	if b.report != nil {
 		b.ending = b.report.Ending
+		full(b.report)
+	}
+	if r.Public.Egress != nil {
+		b.spec.Link, b.link = true, &link{learn: r.Learn, used: r.Used}
+		if b.link.used == nil {
+			b.link.used = map[string]int{}
+		}
 	}
 	for _, x := range r.Execs {
 		if x.Exec.State == api.ExecEnded && x.Exec.Result != nil {

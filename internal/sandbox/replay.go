@@ -43,6 +43,31 @@ func (b *box) replay(p *past, ev api.Event) error {
 			return err
 		}
 		b.changed(d)
+	case api.EventPolicyChanged:
+		var d policyData
+		if err := read(&d); err != nil {
+			return err
+		}
+		if b.link != nil {
+			b.public.Egress = d.New
+		}
+	case api.EventEgressAllowed, api.EventEgressDenied:
+		var d api.EgressData
+		if err := read(&d); err != nil {
+			return err
+		}
+		if b.link != nil {
+			b.link.heardOf(d, ev.Type == api.EventEgressAllowed)
+		}
+	case api.EventCapHit:
+		var d capData
+		if err := read(&d); err != nil {
+			return err
+		}
+		if b.link != nil && d.Cap == api.CapEgress {
+			b.caps.add(d.Cap)
+			b.link.capped = append(b.link.capped, d.Reason)
+		}
 	case api.EventSandboxEnded:
 		p.ended, p.endedAt = new(endedData), at
 		return read(p.ended)

@@ -38,6 +38,7 @@ type wanted struct {
 	ttl, idle  time.Duration
 	execMost   float64 // the most an exec may ask for, if nobody chose a limit; 0: somebody did
 	persistent bool
+	link       *asked // nil: none
 }
 
 func badRequest(format string, args ...any) *api.Error {
@@ -46,6 +47,9 @@ func badRequest(format string, args ...any) *api.Error {
 
 // decide turns a request into what may be made, or refuses it.
 func (e *Engine) decide(c Caller, req api.CreateRequest) (w wanted, err error) {
+	if w.link, err = e.links(c, &req); err != nil {
+		return w, err
+	}
 	if err := units(&req); err != nil {
 		return w, err
 	}
@@ -89,6 +93,7 @@ func (e *Engine) decide(c Caller, req api.CreateRequest) (w wanted, err error) {
 			w.execMost = c.Ceiling.Limits.TimeoutSeconds
 		}
 	}
+	req.Env = w.link.environment(req.Env)
 	w.req = req
 	return w, nil
 }

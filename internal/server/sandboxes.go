@@ -24,6 +24,8 @@ func (s *server) sandboxRoutes() map[string]handler {
 		"sandbox.pause":         bare(s.pause),
 		"sandbox.resume":        bare(s.resume),
 		"sandbox.metrics":       bare(s.sandboxMetrics),
+		"sandbox.egress":        bare(s.egress),
+		"sandbox.egress.set":    bare(s.setEgress),
 	}
 }
 
@@ -219,6 +221,28 @@ func (s *server) setLifecycle(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+func (s *server) egress(w http.ResponseWriter, r *http.Request) error {
+	st, err := s.e.Egress(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	reply(w, http.StatusOK, st)
+	return nil
+}
+
+func (s *server) setEgress(w http.ResponseWriter, r *http.Request) error {
+	var c api.EgressChange
+	if err := decode(w, r, &c); err != nil {
+		return err
+	}
+	st, err := s.e.SetEgress(r.Context(), r.PathValue("id"), c.Egress)
+	if err != nil {
+		return err
+	}
+	reply(w, http.StatusOK, st)
+	return nil
+}
+
 func (s *server) metadata(w http.ResponseWriter, r *http.Request) error {
 	sb, err := s.find(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -304,8 +328,14 @@ func (s *server) report(w http.ResponseWriter, r *http.Request) error {
 // log has its figures from the end on.
 func (s *server) soFar(r *http.Request, rep *api.Report) {
 	now, over, err := s.e.Report(r.Context(), rep.Sandbox.SandboxID)
-	if err == nil && !over {
+	if err != nil {
+		return
+	}
+	if !over {
 		rep.Usage, rep.CapsHit = now.Usage, now.CapsHit
+	}
+	if s.opt.Store == nil { // no log says it
+		rep.Hosts, rep.Denied = now.Hosts, now.Denied
 	}
 }
 

@@ -25,6 +25,7 @@ var visits = map[string]visit{
 	"sandbox.delete":        {status: 204},
 	"sandbox.lifecycle.set": {body: `{"ttl_seconds":600}`, status: 200},
 	"sandbox.metadata.set":  {body: `{"tags":{"a":"b"}}`, status: 200},
+	"sandbox.egress.set":    {body: `{"egress":[]}`, status: 409, code: api.CodeEgressNoLink},
 	"sandbox.pause":         {status: 204},
 	"sandbox.resume":        {body: `{}`, status: 204},
 	"sandbox.proxy":         {status: 502, code: api.CodePortClosed},

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -83,7 +84,8 @@ type facts struct {
 	Reason    string             `json:"reason"`
 	Rule      string             `json:"rule"`
 	Fix       string             `json:"fix"`
-	Host      string             `json:"host"`
+	Kind      string             `json:"kind"`
+	Text      string             `json:"text"`
 	Count     int                `json:"count"`
 }
 
@@ -146,17 +148,19 @@ func (r *reporter) wall(e *api.Event, d facts) {
 	kind, verb, _ := strings.Cut(e.Type, ".")
 	switch {
 	case denial(e.Type):
-		same := func(x api.Denial) bool { return x.Kind == kind && x.Target == d.Target }
+		wire := kind == "egress"
+		if wire { // as the wire itself tells them
+			d.Reason, d.Rule = cmp.Or(d.Text, d.Reason), cmp.Or(d.Rule, "end")
+		}
+		same := func(x api.Denial) bool {
+			return x.Kind == kind && x.Target == d.Target && (!wire || x.Reason == d.Reason)
+		}
 		if !slices.ContainsFunc(rep.Denied, same) && r.room(len(rep.Denied)) {
 			rep.Denied = append(rep.Denied, api.Denial{Kind: kind, Target: d.Target, Rule: d.Rule, Reason: d.Reason, Fix: d.Fix})
 		}
-	case kind == "egress" && verb == "allowed":
-		host := d.Host
-		if host == "" {
-			host = d.Target
-		}
-		if !slices.Contains(rep.Hosts, host) && r.room(len(rep.Hosts)) {
-			rep.Hosts = append(rep.Hosts, host)
+	case kind == "egress" && verb == "allowed" && d.Kind != "dns": // a name that was resolved is not reached yet
+		if d.Target != "" && !slices.Contains(rep.Hosts, d.Target) && r.room(len(rep.Hosts)) {
+			rep.Hosts = append(rep.Hosts, d.Target)
 		}
 	}
 }

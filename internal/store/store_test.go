@@ -436,8 +436,11 @@ func TestReport(t *testing.T) {
 		e("exec.started", `{"exec_id":"x2","args":"not a list"}`),
 		e("file.written", `{"path":"/a","bytes":3,"sha256":"ab"}`), e("file.read", `{"path":"/b","bytes":4}`),
 		e("cap.hit", `{"cap":"disk","exec_id":"x1"}`), e("access.denied", `{"target":"POST /x","reason":"role"}`), e("access.denied", `{"target":"POST /x","count":5}`),
-		e("egress.allowed", `{"host":"example.com"}`), e("egress.allowed", `{"host":"example.com"}`),
-		e("sandbox.ended", `{"ending":"killed","caps_hit":["disk"],"usage":{"cpu_seconds":1.5,"pids_peak":4}}`))
+		e("egress.allowed", `{"kind":"dns","target":"example.com","verdict":"allowed"}`),
+		e("egress.allowed", `{"kind":"tls","target":"example.com:443","verdict":"allowed","egress_bytes":5}`), e("egress.allowed", `{"kind":"tls","target":"example.com:443","verdict":"allowed"}`),
+		e("egress.denied", `{"kind":"tcp","target":"192.0.2.1:22","verdict":"denied","reason":"no-rule","text":"nothing allows it","fix":"192.0.2.1:22"}`), e("egress.denied", `{"kind":"tcp","target":"192.0.2.1:22","reason":"no-rule","text":"nothing allows it","count":9}`),
+		e("egress.denied", `{"kind":"dns","target":"192.0.2.1:22","verdict":"denied","reason":"no-rule"}`),
+		e("sandbox.ended", `{"ending":"killed","caps_hit":["disk"],"usage":{"cpu_seconds":1.5,"pids_peak":4,"egress_bytes":9,"ingress_bytes":8}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,10 +451,11 @@ func TestReport(t *testing.T) {
 		}
 		switch {
 		case r.Sandbox.SandboxID != "s1" || r.Sandbox.Template != "base" || r.Sandbox.Limits.Pids != 5 || r.Sandbox.State != "ended" || r.Sandbox.Ending != "killed",
-			r.Ending != "killed" || fmt.Sprint(r.CapsHit) != "[output disk]" || r.Usage.PidsPeak != 4 || r.Events != 13,
+			r.Ending != "killed" || fmt.Sprint(r.CapsHit) != "[output disk]" || r.Usage.PidsPeak != 4 || r.Usage.EgressBytes != 9 || r.Usage.IngressBytes != 8 || r.Events != 17,
 			len(r.Commands) != 2 || r.Commands[0].Result == nil || r.Commands[0].Result.ExitCode != 3 || r.Commands[0].OutputBytes != 7 || r.Commands[1].State != api.ExecRunning,
 			len(r.FilesIn) != 1 || r.FilesIn[0].SHA256 != "ab" || len(r.FilesOut) != 1 || r.FilesOut[0].Bytes != 4,
-			len(r.Denied) != 1 || r.Denied[0].Target != "POST /x" || len(r.Hosts) != 1:
+			len(r.Denied) != 3 || r.Denied[0].Target != "POST /x" || r.Denied[1] != (api.Denial{Kind: "egress", Target: "192.0.2.1:22", Rule: "end", Reason: "nothing allows it", Fix: "192.0.2.1:22"}) || r.Denied[2].Reason != "no-rule",
+			fmt.Sprint(r.Hosts) != "[example.com:443]":
 			raw, _ := json.MarshalIndent(r, "", " ")
 			t.Errorf("%s: %s", subject, raw)
 		}

@@ -24,6 +24,10 @@ import (
 type Options struct {
 	Name, Boundary string
 	Dir            string // where the instances' folders go; "" is the system's place
+
+	// Gateway gets the broker's end of the socket of each gateway that Gateway
+	// of the Backend starts, and owns it. nil: no sandbox can have a link.
+	Gateway func(id string, broker *net.UnixConn)
 }
 
 // A Backend keeps its instances in memory.
@@ -99,6 +103,9 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	if err := errors.Join(ctx.Err(), b.lost()); err != nil {
 		return nil, err
 	}
+	if s.Link && b.opt.Gateway == nil {
+		return nil, &api.Error{Code: api.CodeEgressUnavailable, Message: "isolation " + b.opt.Name + " cannot give a sandbox a link", Hint: api.Hint(api.CodeEgressUnavailable)}
+	}
 	dir, err := os.MkdirTemp(b.opt.Dir, "mem-"+s.ID+"-")
 	if err != nil {
 		return nil, err
@@ -111,7 +118,7 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	}
 	life, kill := context.WithCancel(context.Background())
 	i := &box{
-		host: b.host, id: s.ID, dir: dir, inside: &guestHost{Host: agent.NewLocal(dir)},
+		host: b.host, id: s.ID, link: s.Link, dir: dir, inside: &guestHost{Host: agent.NewLocal(dir)},
 		life: life, kill: kill, free: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 	if s.Bound {
@@ -182,6 +189,7 @@ type box struct {
 	inside *guestHost
 	agent  *agent.Agent // outlives each stream, as in a machine
 	id     string
+	link   bool
 	dir    string
 	life   context.Context // ends with the box
 	kill   context.CancelFunc
