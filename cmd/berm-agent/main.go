@@ -12,6 +12,7 @@ import (
 
 func main() {
 	syscall.Chdir("/")
+	agent.Resolve() // nobody would hear of a failure, and the rest works without
 	if err := serve(); err != nil {
 		println("berm-agent: " + err.Error()) // heard by nobody in a sandbox
 		os.Exit(1)

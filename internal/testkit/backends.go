@@ -36,6 +36,8 @@ type Suite struct {
 	// Restart is the sudden death of the process that a backend is in, and the
 	// backend of the next one; nil: its instances end with it.
 	Restart func(t *testing.T, dead backend.Backend) backend.Backend
+	// Link is set where instances can have a link.
+	Link *Link
 	// Leaks is called after each case, when all instances are stopped, and
 	// says what is left on the host.
 	Leaks func(t *testing.T) []string
@@ -76,6 +78,12 @@ func Backends(t *testing.T, s Suite) {
 		{"an end that no engine heard", testRestartEnded},
 		{"paused when the engine died", testRestartPaused},
 		{"bound to the engine that died", testRestartBound},
+		{"no link", testNoLink},
+		{"a link", testLink},
+		{"the end of a link", testLinkEnds},
+		{"many links", testLinkRounds},
+		{"a link of a paused one", testLinkPaused},
+		{"a link when the engine died", testRestartLink},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			NoLeak(t)

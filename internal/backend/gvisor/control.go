@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bermhq/berm/internal/jail"
 )
 
@@ -34,8 +36,9 @@ func newControl(f *os.File) (*control, error) {
 
 func (c *control) close() error { return c.conn.Close() }
 
-// call asks method with arg and waits for the answer.
-func (c *control) call(method string, arg any, timeout time.Duration) error {
+// call asks method with arg and waits for the answer. The files are what gVisor
+// calls a file payload: their descriptors come with the first byte.
+func (c *control) call(method string, arg any, timeout time.Duration, files ...*os.File) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b, err := json.Marshal(map[string]any{"method": method, "arg": arg})
@@ -45,7 +48,17 @@ func (c *control) call(method string, arg any, timeout time.Duration) error {
 	if err := c.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	if _, err := c.conn.Write(b); err != nil {
+	n := 0
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		if n, _, err = c.conn.WriteMsgUnix(b[:1], unix.UnixRights(fds...), nil); err != nil {
+			return fmt.Errorf("%s: %w", method, err)
+		}
+	}
+	if _, err := c.conn.Write(b[n:]); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	var r struct {
@@ -74,9 +87,13 @@ const (
 	callResume = `{"method":"` + methodResume + `","arg":{}}`
 )
 
-// linksAndRoutes mirrors boot.CreateLinksAndRoutesArgs as far as we fill it.
+// linksAndRoutes mirrors boot.CreateLinksAndRoutesArgs as far as we fill it. The
+// descriptors of its FDBasedLinks go beside it, see control.call.
 type linksAndRoutes struct {
-	LoopbackLinks []loopbackLink
+	LoopbackLinks    []loopbackLink
+	FDBasedLinks     []fdBasedLink `json:",omitempty"`
+	Defaultv4Gateway *defaultRoute `json:",omitempty"`
+	Defaultv6Gateway *defaultRoute `json:",omitempty"`
 }
 
 type loopbackLink struct {

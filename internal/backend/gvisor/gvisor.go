@@ -1,6 +1,6 @@
 // Package gvisor is the user-space-kernel rung: each sandbox is a gVisor
 // sentry, started by the keeper in an empty root with its own uid, no
-// capabilities and no network, its root an EROFS image. What the guest calls a
+// capabilities and no network but a wire to its gateway if it was given one, its root an EROFS image. What the guest calls a
 // kernel is an unprivileged process here.
 package gvisor
 
@@ -40,8 +40,8 @@ type Options struct {
 	// the one that the keeper was started with.
 	Runtime string
 	// Gateway is called with the broker's end of the socket of each gateway
-	// that is started for a sandbox with a link, and owns it. nil: no sandbox
-	// can have a link.
+	// that is started for a sandbox with a link, and owns it. Each call has a
+	// goroutine of its own. nil: no sandbox can have a link.
 	Gateway func(id string, broker *net.UnixConn)
 }
 
@@ -52,7 +52,19 @@ func New(k *keeper.Client, agentImage string, opt ...Options) *Backend {
 	if len(opt) > 0 {
 		b.opt = opt[0]
 	}
+	k.OnGateway(b.gateway)
 	return b
+}
+
+// gateway passes on the broker's end of a gateway's socket.
+func (b *Backend) gateway(id string, f *os.File) {
+	if b.opt.Gateway == nil {
+		f.Close() // that ends it
+		return
+	}
+	if c, err := jail.Conn(f); err == nil {
+		b.opt.Gateway(id, c)
+	}
 }
 
 // Info says what this rung is.
@@ -131,6 +143,10 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	if err := fits(s.Limits); err != nil {
 		return nil, err
 	}
+	if s.Link && b.opt.Gateway == nil {
+		return nil, &api.Error{Code: api.CodeEgressUnavailable, Message: "this berm was started without a broker, so a sandbox can have no link",
+			Hint: api.Hint(api.CodeEgressUnavailable)}
+	}
 	spec, err := marshalSpec(s)
 	if err != nil {
 		return nil, err
@@ -142,7 +158,7 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	defer f.Close()
 	l := keeper.Launch{
 		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: []string{s.Image, b.agent}, Limits: HostLimits(s.Limits),
-		Extend: s.Extend, Bound: s.Bound, Runtime: b.opt.Runtime, PauseCall: callPause, ResumeCall: callResume,
+		Extend: s.Extend, Bound: s.Bound, Link: s.Link, Runtime: b.opt.Runtime, PauseCall: callPause, ResumeCall: callResume,
 	}
 	if s.Limits.Pids < 0 {
 		l.NProc = 4096 // the user accepted that no cgroup holds; this still keeps the host alive

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -74,9 +75,35 @@ func ready(t *testing.T) place {
 	return place{state: state, sandbox: sandbox, image: host.Name, agent: layer.Name}
 }
 
+// link is what the suite sees of gateways, over a keeper of this process.
+func link() *testkit.Link {
+	return &testkit.Link{
+		Told: make(chan testkit.Gateway, 100),
+		PIDs: func(id string) (out []int) {
+			h, _ := jail.FindHierarchy()
+			for _, p := range h.Plan("berm-" + id).Procs() {
+				if b, _ := os.ReadFile("/proc/" + strconv.Itoa(p) + "/cmdline"); string(b) == "berm-gateway\x00" {
+					out = append(out, p)
+				}
+			}
+			return out
+		},
+		Open: func() int {
+			ents, _ := os.ReadDir("/proc/self/fd")
+			return len(ents)
+		},
+	}
+}
+
+// told are the options of a backend that tells l of gateways.
+func told(l *testkit.Link) Options {
+	return Options{Gateway: func(id string, c *net.UnixConn) { l.Told <- testkit.Gateway{ID: id, Broker: c} }}
+}
+
 // suite is the conformance suite over a keeper of this process.
-func (p place) suite(b *recorder) testkit.Suite {
+func (p place) suite(b *recorder, l *testkit.Link) testkit.Suite {
 	return testkit.Suite{
+		Link:     l,
 		New:      func(*testing.T) backend.Backend { return b },
 		Image:    p.image,
 		Dir:      "/workspace",
@@ -122,7 +149,8 @@ func TestSuite(t *testing.T) {
 	if _, err := client.Facts(t.Context(), false); err != nil { // its goroutines are there from here on
 		t.Fatal(err)
 	}
-	testkit.Backends(t, p.suite(&recorder{Backend: New(client, p.agent), ids: new([]string)}))
+	l := link()
+	testkit.Backends(t, p.suite(&recorder{Backend: New(client, p.agent, told(l)), ids: new([]string)}, l))
 }
 
 // TestServed runs it over a keeper that outlives its engines.
@@ -149,12 +177,13 @@ func TestServed(t *testing.T) {
 	}
 	connect(t)
 	t.Cleanup(func() { client.Close() })
-	b := &recorder{Backend: New(client, p.agent), ids: new([]string)}
-	s := p.suite(b)
+	gates := link()
+	b := &recorder{Backend: New(client, p.agent, told(gates)), ids: new([]string)}
+	s := p.suite(b, gates)
 	s.Restart = func(t *testing.T, dead backend.Backend) backend.Backend {
 		client.Close()
 		connect(t)
-		b = &recorder{Backend: New(client, p.agent), ids: b.ids}
+		b = &recorder{Backend: New(client, p.agent, told(gates)), ids: b.ids}
 		return b
 	}
 	s.New = func(*testing.T) backend.Backend { return b }

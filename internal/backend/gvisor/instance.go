@@ -42,7 +42,13 @@ func (i *instance) start() error {
 		}
 	}
 	began := time.Now()
-	if err := c.call(methodNetwork, loopbackOnly(), 10*time.Second); err != nil {
+	network, files := loopbackOnly(), []*os.File(nil)
+	if i.run.Link != nil {
+		network, files = withLink(), []*os.File{i.run.Link}
+	}
+	err = c.call(methodNetwork, network, 10*time.Second, files...)
+	closeFiles(files...) // the sentry has its own; without it, this one is the end
+	if err != nil {
 		return err
 	}
 	err = c.call(methodStart, i.id, 20*time.Second)

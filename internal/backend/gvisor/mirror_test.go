@@ -3,6 +3,7 @@ package gvisor
 import (
 	"bytes"
 	"encoding/json"
+	"net"
 	"reflect"
 	"regexp"
 	"slices"
@@ -48,6 +49,72 @@ func TestMirroredCalls(t *testing.T) {
 	theirs.LoopbackLinks = nil
 	if !reflect.DeepEqual(theirs, boot.CreateLinksAndRoutesArgs{}) {
 		t.Errorf("more than a loopback link is asked for: %+v", theirs)
+	}
+}
+
+// The link is what gVisor's own command would ask for, with our numbers.
+func TestMirroredLink(t *testing.T) {
+	b, err := json.Marshal(withLink())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var theirs boot.CreateLinksAndRoutesArgs
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&theirs); err != nil {
+		t.Fatalf("gVisor does not know what we send: %v", err)
+	}
+	for name, types := range map[string][2]reflect.Type{
+		"link": {reflect.TypeFor[fdBasedLink](), reflect.TypeFor[boot.FDBasedLink]()}, "neighbour": {reflect.TypeFor[neighbor](), reflect.TypeFor[boot.Neighbor]()},
+		"default": {reflect.TypeFor[defaultRoute](), reflect.TypeFor[boot.DefaultRoute]()}, "route": {reflect.TypeFor[route](), reflect.TypeFor[boot.Route]()},
+	} {
+		fields := func(x reflect.Type) (out []string) {
+			for i := range x.NumField() {
+				out = append(out, x.Field(i).Name+" "+x.Field(i).Type.Kind().String())
+			}
+			return out
+		}
+		if ours, theirs := fields(types[0]), fields(types[1]); !slices.Equal(ours, theirs) {
+			t.Errorf("%s:\n%q\nwant\n%q", name, ours, theirs)
+		}
+	}
+	_, all4, _ := net.ParseCIDR("0.0.0.0/0")
+	_, all6, _ := net.ParseCIDR("::/0")
+	_, net4, _ := net.ParseCIDR("192.0.0.0/29")
+	_, net6, _ := net.ParseCIDR("fd62:6572:6d00::/64")
+	gw4, gw6, mac := net.ParseIP("192.0.0.1").To4(), net.ParseIP("fd62:6572:6d00::1"), net.HardwareAddr{2, 'b', 'e', 'r', 'm', 1}
+	want := boot.CreateLinksAndRoutesArgs{
+		LoopbackLinks: theirs.LoopbackLinks,
+		FDBasedLinks: []boot.FDBasedLink{{
+			Name: "eth0", InterfaceIndex: 2, MTU: 60000, LinkAddress: net.HardwareAddr{2, 'b', 'e', 'r', 'm', 2},
+			Addresses:         []boot.IPWithPrefix{{Address: net.ParseIP("192.0.0.2").To4(), PrefixLen: 29}, {Address: net.ParseIP("fd62:6572:6d00::2"), PrefixLen: 64}},
+			Routes:            []boot.Route{{Destination: *net4}, {Destination: *net6}},
+			RXChecksumOffload: true, QDisc: config.QDiscFIFO, NumChannels: 1, ProcessorsPerChannel: 1,
+			Neighbors: []boot.Neighbor{{IP: gw4, HardwareAddr: mac}, {IP: gw6, HardwareAddr: mac}},
+		}},
+		Defaultv4Gateway: boot.DefaultRoute{Name: "eth0", Route: boot.Route{Destination: *all4, Gateway: gw4}},
+		Defaultv6Gateway: boot.DefaultRoute{Name: "eth0", Route: boot.Route{Destination: *all6, Gateway: gw6}},
+	}
+	got, _ := json.Marshal(theirs) // an address has more than one form in memory
+	should, _ := json.Marshal(want)
+	if !bytes.Equal(got, should) {
+		t.Errorf("link:\n%s\nwant\n%s", got, should)
+	}
+	// The loopback is as without it.
+	alone, _ := json.Marshal(loopbackOnly().LoopbackLinks)
+	if with, _ := json.Marshal(withLink().LoopbackLinks); !bytes.Equal(with, alone) {
+		t.Errorf("loopback:\n%s\nwant\n%s", with, alone)
+	}
+	// What gVisor would make of it if nobody said anything.
+	global := flag.NewFlagSet("runsc", flag.ContinueOnError)
+	config.RegisterFlags(global)
+	conf, err := config.NewFromFlags(global)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := want.FDBasedLinks[0]
+	if conf.QDisc != l.QDisc || conf.TXChecksumOffload != l.TXChecksumOffload || conf.RXChecksumOffload != l.RXChecksumOffload || conf.GVisorGRO {
+		t.Errorf("gVisor's defaults are others now: %+v", conf)
 	}
 }
 
