@@ -24,6 +24,8 @@ func main() {
 			os.Exit(part(daemon.RunKeeper))
 		case "worker":
 			os.Exit(part(daemon.RunWorker))
+		case "presets":
+			os.Exit(part(daemon.RunPresets))
 		}
 	}
 	os.Exit(cli.Main(context.Background(), cli.Env{
@@ -77,6 +79,8 @@ func open(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) {
 		NoImage:  o.NoTemplate,
 		NoSweep:  o.NoSweep,
 		Only:     o.Only,
+		Link:     o.Link,
+		Presets:  o.Presets, PresetsFile: o.PresetsFile,
 	}
 	opt.Image = image.Options{Include: o.Include, Exclude: o.Exclude, MaxBytes: o.MaxBytes}
 	if o.Progress != nil {

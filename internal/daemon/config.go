@@ -36,6 +36,8 @@ type Config struct {
 	LogFormat             string   `yaml:"log_format"`      // text or json
 	LogLevel              string   `yaml:"log_level"`       // debug, info, warn or error
 
+	Presets string `yaml:"presets"` // file that says what presets of egress rules stand for
+
 	Alerts []alert.Rule `yaml:"alerts"` // events that match are told to a webhook or a command
 }
 

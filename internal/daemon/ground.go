@@ -36,6 +36,7 @@ type ground struct {
 	lease   *jail.Lease
 	token   *os.File // state/token
 	urlFile *os.File // state/url
+	presets *presets
 }
 
 // claim makes this process the one daemon of its state directory.
@@ -98,6 +99,7 @@ func (g *ground) close() {
 			f.Close()
 		}
 	}
+	g.presets.close()
 	if g.keeper != nil {
 		g.keeper.Close()
 	}

@@ -40,8 +40,12 @@ func (h handoff) tell(v any) error {
 	return err
 }
 
+// maxSetup bounds that message: the presets of a run are in it. The socket's own
+// buffer holds more.
+const maxSetup = 160 << 10
+
 func (h handoff) hear(v any) error {
-	b := make([]byte, 16<<10)
+	b := make([]byte, maxSetup)
 	n, err := h.conn.Read(b)
 	if err != nil {
 		return err

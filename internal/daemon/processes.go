@@ -14,6 +14,7 @@ import (
 	"github.com/bermhq/berm/internal/backend/gvisor"
 	"github.com/bermhq/berm/internal/jail"
 	"github.com/bermhq/berm/internal/keeper"
+	"github.com/bermhq/berm/internal/policy"
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/server"
 )
@@ -57,6 +58,8 @@ func RunKeeper(args []string) error {
 type setup struct {
 	Agent  string            `json:"agent"`  // image of the guest agent
 	Images map[string]string `json:"images"` // template -> image
+
+	Presets map[string]policy.Preset `json:"presets,omitempty"`
 }
 
 // RunWorker is the main of the worker process. Its arguments are: state
@@ -88,7 +91,7 @@ func RunWorker(args []string) error {
 	}
 	k := keeper.NewClient(kc)
 	engine := sandbox.New([]backend.Backend{gvisor.New(k, set.Agent)}, sandbox.Options{
-		Host: host,
+		Host: host, Presets: knownPresets(set.Presets),
 		Images: func(template string) (string, error) {
 			if image, ok := set.Images[template]; ok {
 				return image, nil

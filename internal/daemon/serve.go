@@ -107,6 +107,9 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	}
 	doors = append(doors, u)
 	host := sandbox.HostFacts()
+	if g.presets, err = newPresets(cfg.Presets); err != nil {
+		return err
+	}
 
 	if err := jail.Drop(g.uid); err != nil {
 		return err
@@ -236,7 +239,7 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 		budget = total / 5 * 4
 	}
 	d.engine = sandbox.New([]backend.Backend{gvisor.New(g.keeper, g.agent, gvisor.Options{Runtime: g.runtime})}, sandbox.Options{
-		Log: log, Host: host, Images: d.image, Journal: journal{d.store, d.store.Bucket("sandboxes"), meter},
+		Log: log, Host: host, Images: d.image, Presets: g.presets.find, Journal: journal{d.store, d.store.Bucket("sandboxes"), meter},
 		Budget: budget,
 		Quota: sandbox.Quota{
 			Sandboxes: cfg.QuotaSandboxes, MemoryBytes: int64(cfg.QuotaMemory), CreatesPerMinute: cfg.QuotaCreatesPerMinute,

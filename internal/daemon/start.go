@@ -24,6 +24,7 @@ import (
 	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/jail"
 	"github.com/bermhq/berm/internal/keeper"
+	"github.com/bermhq/berm/internal/policy"
 	"github.com/bermhq/berm/internal/sandbox"
 )
 
@@ -37,7 +38,11 @@ type Options struct {
 	Agent    Program     // cmd/berm-agent
 	NoImage  bool        // no sandbox will be made: build no image
 	NoSweep  bool        // leave what dead keepers left on the host
-	Debug    *os.File    // where the two processes complain; nil: nowhere
+	Link     bool        // sandboxes may get a link
+	Presets  []string    // of the rules that will be asked for
+	// PresetsFile says what presets stand for, before this host's clients do.
+	PresetsFile string
+	Debug       *os.File // where the two processes complain; nil: nowhere
 }
 
 // Local is a worker and a keeper of our own, ours alone.
@@ -166,6 +171,13 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if !o.NoSweep {
 		go store.Sweep() // beside the start; what it cannot finish, the next one does
 	}
+	wanted := make(chan error, 1)
+	var presets map[string]policy.Preset
+	go func() { // clients take their time, and so may an image
+		var err error
+		presets, err = findPresets(ctx, o.Presets, o.PresetsFile)
+		wanted <- err
+	}()
 	agent, err := agentImage(ctx, state, store, o.Agent)
 	if err != nil {
 		return nil, unusable(state, err)
@@ -181,7 +193,10 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if img.Template != image.Host {
 		l.Template = templateName(img.Template)
 	}
-	return l, l.conns.tell(setup{Agent: agent, Images: map[string]string{l.Template: img.Name}})
+	if err := <-wanted; err != nil {
+		return nil, err
+	}
+	return l, l.conns.tell(setup{Agent: agent, Images: map[string]string{l.Template: img.Name}, Presets: presets})
 }
 
 // templateName is the name of a template that has a path: its last part, with
