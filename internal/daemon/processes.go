@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/gvisor"
+	"github.com/bermhq/berm/internal/egress"
 	"github.com/bermhq/berm/internal/jail"
 	"github.com/bermhq/berm/internal/keeper"
 	"github.com/bermhq/berm/internal/policy"
@@ -62,10 +64,17 @@ type setup struct {
 	Presets map[string]policy.Preset `json:"presets,omitempty"`
 }
 
+// What a worker may do with sockets.
+const (
+	workerNet  = "net"  // its sandboxes may have a link: it dials for them
+	workerNone = "none" // nothing
+)
+
 // RunWorker is the main of the worker process. Its arguments are: state
-// directory, and the uid to become, or 0 where it is not root.
+// directory, the uid to become, or 0 where it is not root, and workerNet or
+// workerNone.
 func RunWorker(args []string) error {
-	if len(args) != 2 {
+	if len(args) != 3 || args[2] != workerNet && args[2] != workerNone {
 		return errors.New("worker: not started by berm")
 	}
 	uid, err := strconv.Atoi(args[1])
@@ -81,7 +90,12 @@ func RunWorker(args []string) error {
 		return err
 	}
 	host := sandbox.HostFacts()
-	if err := jail.Confine(args[0], uid); err != nil {
+	var broker *egress.Broker
+	confine := jail.Confine
+	if args[2] == workerNet {
+		broker, confine = egress.New(egress.Options{Files: egress.ReadFiles()}), jail.ConfineToInet
+	}
+	if err := confine(args[0], uid); err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
 	own := handoff{conns}
@@ -90,8 +104,12 @@ func RunWorker(args []string) error {
 		return nil // the caller gave up before there was anything to do
 	}
 	k := keeper.NewClient(kc)
-	engine := sandbox.New([]backend.Backend{gvisor.New(k, set.Agent)}, sandbox.Options{
-		Host: host, Presets: knownPresets(set.Presets),
+	var opt gvisor.Options
+	if broker != nil {
+		opt.Gateway = func(id string, c *net.UnixConn) { broker.Serve(id, c) }
+	}
+	engine := sandbox.New([]backend.Backend{gvisor.New(k, set.Agent, opt)}, sandbox.Options{
+		Host: host, Egress: broker, Presets: knownPresets(set.Presets),
 		Images: func(template string) (string, error) {
 			if image, ok := set.Images[template]; ok {
 				return image, nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/bermhq/berm/internal/auth"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/gvisor"
+	"github.com/bermhq/berm/internal/egress"
 	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/jail"
 	"github.com/bermhq/berm/internal/keeper"
@@ -190,6 +192,7 @@ type daemon struct {
 	store   *store.Store
 	auth    *auth.Tokens
 	engine  *sandbox.Engine
+	adopted chan struct{} // closed when the engine knows what ran before it
 	h       http.Handler
 	alerts  *alert.Alerts
 	telling sync.WaitGroup
@@ -204,7 +207,7 @@ type daemon struct {
 }
 
 func build(ctx context.Context, g *ground, cfg Config, host map[string]any, version api.Version, hosts []string, log *slog.Logger) (_ *daemon, err error) {
-	d := &daemon{g: g, log: log}
+	d := &daemon{g: g, log: log, adopted: make(chan struct{})}
 	d.store, err = store.Open(below(g.own, "."), store.Options{
 		Retention: time.Duration(cfg.AuditRetention), MaxBytes: int64(cfg.AuditMaxBytes), Log: log, Name: filepath.Join(g.state, "daemon"),
 	})
@@ -238,9 +241,18 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 		}
 		budget = total / 5 * 4
 	}
-	d.engine = sandbox.New([]backend.Backend{gvisor.New(g.keeper, g.agent, gvisor.Options{Runtime: g.runtime})}, sandbox.Options{
-		Log: log, Host: host, Images: d.image, Presets: g.presets.find, Journal: journal{d.store, d.store.Bucket("sandboxes"), meter},
-		Budget: budget,
+	broker := egress.New(egress.Options{Log: log})
+	gateway := func(id string, c *net.UnixConn) {
+		select { // one that an adopted sandbox has asked for meanwhile
+		case <-d.adopted:
+		case <-d.stopping.Done():
+		}
+		broker.Serve(id, c)
+	}
+	d.engine = sandbox.New([]backend.Backend{gvisor.New(g.keeper, g.agent, gvisor.Options{Runtime: g.runtime, Gateway: gateway})}, sandbox.Options{
+		Egress: broker, Log: log, Host: host, Images: d.image, Presets: g.presets.find,
+		Journal: journal{d.store, d.store.Bucket("sandboxes"), meter},
+		Budget:  budget,
 		Quota: sandbox.Quota{
 			Sandboxes: cfg.QuotaSandboxes, MemoryBytes: int64(cfg.QuotaMemory), CreatesPerMinute: cfg.QuotaCreatesPerMinute,
 		},
@@ -287,6 +299,7 @@ func (d *daemon) begin(ctx context.Context) error {
 	if err := d.engine.Adopt(ctx); err != nil {
 		return fmt.Errorf("take over the sandboxes: %w", err)
 	}
+	close(d.adopted)
 	ctx, d.quiet = context.WithCancel(context.WithoutCancel(ctx))
 	d.telling.Go(func() { d.alerts.Run(ctx) })
 	return nil

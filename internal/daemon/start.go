@@ -247,9 +247,9 @@ func closeOnExec() error {
 }
 
 // only is the ceiling of a keeper for one sandbox with these limits.
-func only(l api.Limits) keeper.Ceiling {
+func only(l api.Limits, link bool) keeper.Ceiling {
 	l = l.WithDefaults()
-	c := keeper.Ceiling{Limits: gvisor.HostLimits(l), Sandboxes: 1}
+	c := keeper.Ceiling{Limits: gvisor.HostLimits(l), Sandboxes: 1, Link: link}
 	if l.TimeoutSeconds > 0 {
 		c.Life = time.Duration(l.TimeoutSeconds*float64(time.Second)) + sandbox.DeadlineSlack + time.Minute
 	}
@@ -277,7 +277,7 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 	var ceiling []byte
 	if o.Only != nil {
 		var err error
-		if ceiling, err = json.Marshal(only(*o.Only)); err != nil {
+		if ceiling, err = json.Marshal(only(*o.Only, o.Link)); err != nil {
 			return err
 		}
 	}
@@ -285,6 +285,10 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 	mode, sweep := "root", "sweep"
 	if o.NoSweep {
 		sweep = "look"
+	}
+	sockets := workerNone
+	if o.Link {
+		sockets = workerNet
 	}
 	uid := 0
 	keeperAttr := &syscall.SysProcAttr{Setsid: true}
@@ -306,7 +310,7 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 		keeperAttr.UidMappings, keeperAttr.GidMappings = one(os.Geteuid()), one(os.Getegid())
 	}
 	keeperCmd := command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode, sweep, string(ceiling))
-	workerCmd := command(o, workerAttr, []*os.File{theirs[1], ours[2]}, "worker", state, strconv.Itoa(uid))
+	workerCmd := command(o, workerAttr, []*os.File{theirs[1], ours[2]}, "worker", state, strconv.Itoa(uid), sockets)
 
 	// The parent-death signal goes with the thread that forks.
 	runtime.LockOSThread()
