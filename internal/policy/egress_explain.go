@@ -14,7 +14,10 @@ func (f *flow) deny(e *Egress, d Decision) Decision {
 		d.Reason = f.farReason(e)
 	}
 	d.Allow, d.Inspect = false, false
-	d.Text, d.Fix = f.explain(e, d), f.fix(d)
+	d.Text = f.explain(e, d)
+	if e != nil {
+		d.Fix = f.fix(d)
+	}
 	return d
 }
 
@@ -134,7 +137,10 @@ func (f *flow) fix(d Decision) string {
 	}
 	switch d.Reason {
 	case DenyNoRule, DenyUnresolved, DenyName:
-		if d.Reason == DenyName && fixable(f.claim) {
+		if d.Reason == DenyName {
+			if !fixable(f.claim) {
+				return (&options{Allow: target, SNI: "any"}).text()
+			}
 			target = withPort(f.claim, f.port)
 		} else if d.Reason == DenyUnresolved && d.Name != "" {
 			return "" // it is allowed already; it must be resolved
@@ -182,7 +188,7 @@ func (f *flow) fix(d Decision) string {
 // fixable says whether a name can stand in a rule.
 func fixable(name string) bool {
 	var r EgressRule
-	return name != "" && !strings.Contains(name, "*") && r.target(name) == nil && r.Host != ""
+	return name != "" && !strings.Contains(name, "*") && r.target(name) == nil && r.Host == name
 }
 
 // denyName fills in what the denial of a name says. A rule wants a port, which
