@@ -5,8 +5,11 @@
 package egress
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/policy"
@@ -28,14 +31,23 @@ type Files struct {
 // A Broker holds the policies of sandboxes with a link and serves their
 // gateways. It is safe for concurrent use.
 type Broker struct {
-	opt Options
+	log      *slog.Logger
+	resolver *resolver
+
+	mu    sync.Mutex
+	links map[string]*link
 }
 
-// New returns a Broker. It does no I/O.
-func New(o Options) *Broker { return &Broker{opt: o} }
+// ErrUnknown is the answer about a sandbox that was not opened, or is closed.
+var ErrUnknown = errors.New("egress: no such link")
 
-// ReadFiles reads what Options.Files wants, before rights are given up.
-func ReadFiles() *Files { return &Files{} }
+// New returns a Broker. It does no I/O.
+func New(o Options) *Broker {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Broker{log: o.Log, resolver: newResolver(o.Files), links: map[string]*link{}}
+}
 
 // Link says what is known of one sandbox.
 type Link struct {
@@ -63,22 +75,59 @@ type Event struct {
 }
 
 // Open makes a sandbox known, before its instance is started.
-func (b *Broker) Open(id string, l Link) error { return nil }
+func (b *Broker) Open(id string, l Link) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.links[id] != nil {
+		return fmt.Errorf("egress: link of %s: it is open already", id)
+	}
+	b.links[id] = newLink(l, b.resolver)
+	return nil
+}
+
+func (b *Broker) link(id string) *link {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.links[id]
+}
 
 // Change puts another policy in force, at once: open connections that it does
 // not allow are cut. What rules of the same text have used stays used.
-func (b *Broker) Change(id string, p *policy.Egress) error { return nil }
+func (b *Broker) Change(id string, p *policy.Egress) error {
+	l := b.link(id)
+	if l == nil {
+		return ErrUnknown
+	}
+	l.change(p)
+	return nil
+}
 
 // Close cuts all connections of a sandbox, ends its gateway's service and
-// forgets it. It returns what remains to be told.
-func (b *Broker) Close(id string) Summary { return Summary{} }
+// forgets it. It returns what remains to be told, once the sink has it; the sink
+// has a few seconds. Closing what is not open does nothing.
+func (b *Broker) Close(id string) Summary {
+	b.mu.Lock()
+	l := b.links[id]
+	delete(b.links, id)
+	b.mu.Unlock()
+	if l == nil {
+		return Summary{}
+	}
+	return l.close()
+}
 
 // Summary is what went through a link so far.
-func (b *Broker) Summary(id string) Summary { return Summary{} }
+func (b *Broker) Summary(id string) Summary {
+	l := b.link(id)
+	if l == nil {
+		return Summary{}
+	}
+	return l.summary()
+}
 
 // A Summary is what went through a link. Lists are bounded.
 type Summary struct {
-	OutBytes, InBytes int64        // as the kernel counted them, of connections to the outside
+	OutBytes, InBytes int64        // as the kernel counted them, of TCP to the outside
 	Hosts             []string     // reached: "name:port", or "address:port"
 	Denied            []api.Denial // each once
 	Wanted            []string     // with Learn: the smallest document, one target a line
@@ -86,5 +135,17 @@ type Summary struct {
 }
 
 // Serve answers one gateway until it or the sandbox's link is gone, and then
-// cuts what it has open. conn is its end of a SOCK_SEQPACKET pair.
-func (b *Broker) Serve(id string, conn *net.UnixConn) error { return conn.Close() }
+// cuts what it has open. conn is its end of a SOCK_SEQPACKET pair. The error says
+// what was wrong with the gateway; its going is none.
+func (b *Broker) Serve(id string, conn *net.UnixConn) error {
+	l := b.link(id)
+	if l == nil {
+		conn.Close()
+		return ErrUnknown
+	}
+	err := l.serve(conn)
+	if err != nil {
+		b.log.Warn("egress: a gateway's service ended", "sandbox", id, "error", err)
+	}
+	return err
+}
