@@ -65,7 +65,7 @@ func within(max, p *api.Policy) (*api.Policy, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := policy.EgressWithin(most, own).Err(); err != nil {
+		if err := policy.EgressCeiling(own, most).Err(); err != nil {
 			return nil, err
 		}
 	}

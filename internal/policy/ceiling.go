@@ -150,19 +150,6 @@ func Asked(req api.CreateRequest, def *api.Policy) (json.RawMessage, Verdict) {
 	return nil, Verdict{Allow: true, Rule: "egress.none"}
 }
 
-// EgressWithin says whether a document stays below a ceiling's.
-func EgressWithin(ceiling, asked *Egress) Verdict {
-	d := ceiling.Covers(asked)
-	if d.Allow {
-		return Verdict{Allow: true, Rule: "ceiling.egress"}
-	}
-	why := d.Text
-	if why == "" {
-		why = "it allows what the ceiling does not"
-	}
-	return refuse(api.CodePolicyCeiling, "ceiling.egress", "egress: more than this token may have: "+why, "ask for less, or use a token with a higher ceiling")
-}
-
 // isolation settles on the strongest floor that anybody asks for.
 func isolation(req *api.CreateRequest, ceiling, def api.Policy) Verdict {
 	own := api.Strength(req.MinIsolation)

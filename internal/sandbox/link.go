@@ -124,7 +124,7 @@ func (e *Engine) withinCeiling(c Caller, p *policy.Egress) error {
 	if err != nil {
 		return fmt.Errorf("the ceiling of the token: %w", err)
 	}
-	return policy.EgressWithin(most.policy, p).Err()
+	return policy.EgressCeiling(p, most.policy).Err()
 }
 
 // environment is the environment of the presets and, above it, the user's own.

@@ -227,6 +227,18 @@ class Handler(BaseHTTPRequestHandler):
             if self.command == "PATCH":
                 box.update(json.loads(body))
             return self._json(200, {"ttl_seconds": box["ttl_seconds"], "persistent": box["persistent"], "idle_seconds": 1})
+        if rest == "egress":
+            if self.command == "PATCH":
+                if "egress" not in box:
+                    return self._error(409, "egress.no-link", "it was created without egress")
+                rules = json.loads(body)["egress"]
+                if any(rule not in box["egress"] for rule in rules):
+                    return self._error(403, "policy.wider", "only an operator widens")
+                box["egress"] = rules
+            return self._json(200, {
+                "link": "egress" in box, **({"egress": box["egress"]} if "egress" in box else {}), "egress_bytes": 5,
+                "ingress_bytes": 7, "hosts": ["a.test:443"], "truncated": False, "new": 1, "wanted": ["b.test:80"],
+                "denied": [{"kind": "egress", "target": "b.test:80", "rule": "end", "reason": "no", "fix": "b.test:80", "new": 1}]})
         if rest == "snapshots":
             return self._error(501, "feature.unavailable", "snapshots are not there yet")
         if rest == "ports":
@@ -252,7 +264,8 @@ class Handler(BaseHTTPRequestHandler):
         s.sandboxes[sid] = {
             "sandbox_id": sid, "id": sid, "state": "running", "status": "running", "template": req.get("template", "host"),
             "isolation": "gvisor", "boundary": "user-kernel", "tags": tags, "metadata": tags, "limits": req.get("limits", {}),
-            "persistent": req.get("persistent", False), "ttl_seconds": req.get("ttl_seconds", 3600), "asked": req, "new": 1}
+            "persistent": req.get("persistent", False), "ttl_seconds": req.get("ttl_seconds", 3600), "asked": req, "new": 1,
+            **({"egress": req["egress"]} if "egress" in req else {})}
         self._json(201, s.sandboxes[sid])
 
     def _exec(self, sid: str, box: Dict[str, Any], rest: str, body: bytes) -> None:

@@ -195,10 +195,38 @@ def test_errors(daemon: Client) -> None:
     assert missing.value.code == "sandbox.not-found" and missing.value.request_id
     with pytest.raises(berm.UnsupportedError):
         daemon.json("GET", "/v1/snapshots")
-    with pytest.raises(berm.UnsupportedError):
-        daemon.create(egress=[{"allow": "preset:pip"}])
     with Client(daemon.config.url, "wrong") as other, pytest.raises(berm.AuthError):
         other.list()
+
+
+def test_egress(daemon: Client, box: Sandbox) -> None:
+    assert box.info.egress is None and not box.egress().link
+    with pytest.raises(berm.ConflictError) as none:
+        box.set_egress([])
+    assert none.value.code == "egress.no-link" and none.value.hint
+    with pytest.raises(berm.BadRequestError) as wrong:
+        daemon.create(egress=["https://a.test/"])
+    assert wrong.value.code == "policy.invalid" and wrong.value.hint
+    with pytest.raises(berm.BadRequestError):
+        daemon.create(egress=["a.test"], learn=True)
+    made = daemon.json("POST", "/v1/tokens", json={"role": "agent", "ttl_seconds": 300})
+    try:
+        with Client(daemon.config.url, made["token"]) as agent, agent.create(ttl_seconds=120, egress=[]) as closed:
+            state = closed.egress()
+            assert (state.link, state.egress, state.hosts, state.denied) == (True, [], [], [])
+            with pytest.raises(berm.ForbiddenError) as wider:
+                closed.set_egress(["a.test:443"])
+            assert wider.value.code == "policy.wider" and "a.test:443" in wider.value.hint
+            assert closed.exec("echo hi").stdout == "hi\n"
+            as_admin = daemon.connect(closed.id)
+            assert as_admin.set_egress(["a.test:443"]).egress == [{"allow": "a.test:443"}]
+            assert closed.refresh().egress == [{"allow": "a.test:443"}]
+            closed.pause()
+            assert closed.set_egress([]).egress == []
+            closed.resume()
+        assert closed.egress().egress == []  # of one that has ended, too
+    finally:
+        daemon.json("DELETE", "/v1/tokens/" + made["info"]["token_id"])
 
 
 def test_async(daemon: Client) -> None:

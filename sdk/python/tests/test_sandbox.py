@@ -39,13 +39,35 @@ def test_create_says_only_what_was_said(stub: Stub, client: Client) -> None:
     client.create(
         "base", isolation="gvisor", min_isolation="gvisor", limits=berm.Limits(memory_bytes=1 << 30, pids=64),
         env={"A": "b"}, tags={"run_id": "r"}, session="s", idle_timeout_seconds=60, timeout_seconds=5,
-        persistent=True, egress=[])
+        persistent=True, egress=[], learn=True)
     first, second = [b["asked"] for b in stub.sandboxes.values()]
     assert first == {}
     assert second == {
         "template": "base", "isolation": "gvisor", "min_isolation": "gvisor", "limits": {"memory_bytes": 1 << 30, "pids": 64},
         "env": {"A": "b"}, "tags": {"run_id": "r"}, "session": "s", "idle_timeout_seconds": 60, "timeout_seconds": 5,
-        "persistent": True, "egress": []}
+        "persistent": True, "egress": [], "learn": True}
+
+
+def test_egress(stub: Stub, client: Client) -> None:
+    box = client.create(egress=["a.test:443", {"allow": "b.test:80", "uses": 1}])
+    rules = [{"allow": "a.test:443"}, {"allow": "b.test:80", "uses": 1}]
+    assert stub.sandboxes[box.id]["asked"] == {"egress": rules} and box.info.egress == rules
+    state = box.egress()
+    assert (state.link, state.egress, state.egress_bytes, state.ingress_bytes) == (True, rules, 5, 7)
+    assert state.hosts == ["a.test:443"] and state.wanted == ["b.test:80"] and not state.truncated
+    assert state.denied == [berm.Denial("egress", "b.test:80", "end", "no", "b.test:80")]
+    assert box.set_egress(["a.test:443"]).egress == box.info.egress == rules[:1]
+    with pytest.raises(berm.ForbiddenError) as wider:
+        box.set_egress(["c.test"])
+    assert wider.value.code == "policy.wider"
+    without = client.create()
+    assert without.info.egress is None and not without.egress().link
+    with pytest.raises(berm.ConflictError) as none:
+        without.set_egress([])
+    assert none.value.code == "egress.no-link"
+    for wrong in ("a.test", {"allow": "a.test"}):
+        with pytest.raises(TypeError):
+            client.create(egress=wrong)  # type: ignore[arg-type]
 
 
 def test_exec(box: Sandbox) -> None:

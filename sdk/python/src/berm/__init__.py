@@ -26,8 +26,8 @@ from .errors import (
     SandboxPausedError, ServerError, TimeoutError, TooLargeError, UnsupportedError,
 )
 from .models import (
-    Event, ExecInfo, ExecResult, FileEvent, FileInfo, Lifecycle, Limits, LogLine, Metrics, OutputChunk, Port,
-    SandboxInfo, Truncated, Written,
+    Denial, EgressState, Event, ExecInfo, ExecResult, FileEvent, FileInfo, Lifecycle, Limits, LogLine, Metrics,
+    OutputChunk, Port, SandboxInfo, Truncated, Written,
 )
 
 __version__ = "0.1.0"
@@ -35,7 +35,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncClient", "AsyncExecStream", "AsyncFilesystem", "AsyncProcess", "AsyncSandbox", "AuthError",
     "BadRequestError", "BermError", "CapacityError", "Client", "CommandFailed", "CommandTimeout",
-    "ConflictError", "ConnectionError", "Event", "ExecInfo", "ExecInterrupted", "ExecResult", "ExecStream",
+    "ConflictError", "ConnectionError", "Denial", "EgressState", "Event", "ExecInfo", "ExecInterrupted", "ExecResult", "ExecStream",
     "FileEvent", "FileInfo", "Filesystem", "ForbiddenError", "Lifecycle", "Limits", "LogLine", "Metrics",
     "NotFoundError", "OutputChunk", "Port", "Process", "QuotaError", "Sandbox", "SandboxEndedError",
     "SandboxInfo", "SandboxPausedError", "ServerError", "TimeoutError", "TooLargeError", "Truncated",

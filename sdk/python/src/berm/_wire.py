@@ -43,6 +43,16 @@ def sandbox_path(sandbox_id: str, *rest: str) -> str:
     return "/v1/sandboxes/" + "/".join((sandbox_id, *(quote(r, safe="") for r in rest)))
 
 
+Rules = Sequence[Union[str, Mapping[str, Any]]]
+
+
+def rules(egress: Rules) -> List[Dict[str, Any]]:
+    """An egress document; a string is what ``allow`` of a rule takes."""
+    if isinstance(egress, (str, bytes, Mapping)):
+        raise TypeError("egress is a list of rules, such as ['example.org:443']")
+    return [{"allow": rule} if isinstance(rule, str) else dict(rule) for rule in egress]
+
+
 def create_body(
     *,
     template: Optional[str],
@@ -50,7 +60,7 @@ def create_body(
     metadata: Optional[Mapping[str, str]],
     tags: Optional[Mapping[str, str]],
     env: Optional[Mapping[str, str]],
-    egress: Optional[Sequence[Mapping[str, Any]]],
+    egress: Optional[Rules],
     **plain: Any,
 ) -> Dict[str, Any]:
     """The body of a create: a key only where the caller said something."""
@@ -68,7 +78,7 @@ def create_body(
     if env:
         body["env"] = dict(env)
     if egress is not None:
-        body["egress"] = [dict(rule) for rule in egress]
+        body["egress"] = rules(egress)
     return body
 
 

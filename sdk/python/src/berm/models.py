@@ -4,13 +4,13 @@ kept in ``raw`` where there is one, and ignored elsewhere."""
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, TypeVar
 
 T = TypeVar("T")
 
 __all__ = [
-    "Denial", "Event", "ExecInfo", "ExecResult", "FileEvent", "FileInfo", "Lifecycle", "Limits",
+    "Denial", "EgressState", "Event", "ExecInfo", "ExecResult", "FileEvent", "FileInfo", "Lifecycle", "Limits",
     "LogLine", "Metrics", "OutputChunk", "Port", "SandboxInfo", "Truncated", "Written",
 ]
 
@@ -241,6 +241,26 @@ class Denial:
 
 
 @dataclass(frozen=True)
+class EgressState:
+    """What a sandbox may reach, and what it has."""
+
+    link: bool = False  # False: there is no link at all, and none can be added
+    egress: List[Mapping[str, Any]] = field(default_factory=list)  # in force
+    learn: bool = False
+    egress_bytes: int = 0  # out of the sandbox
+    ingress_bytes: int = 0
+    hosts: List[str] = field(default_factory=list)  # reached
+    denied: List[Denial] = field(default_factory=list)  # each once
+    wanted: List[str] = field(default_factory=list)  # with learn: strings for egress
+    truncated: bool = False  # lists were cut at their bound
+
+    @classmethod
+    def of(cls, got: Any) -> "EgressState":
+        state = take(cls, got)
+        return replace(state, denied=[take(Denial, one) for one in state.denied])
+
+
+@dataclass(frozen=True)
 class Event:
     """A line of the audit log."""
 
@@ -278,6 +298,7 @@ class SandboxInfo:
     ended_at: str = ""
     ending: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    egress: Optional[List[Mapping[str, Any]]] = None  # in force; None: no link at all
     limits: Mapping[str, Any] = field(default_factory=dict)
     host_facts_weakening: List[str] = field(default_factory=list)
     timings_ms: Mapping[str, float] = field(default_factory=dict)

@@ -174,13 +174,14 @@ class AsyncClient:
         timeout_seconds: Optional[float] = None,
         idle_timeout_seconds: Optional[float] = None,
         persistent: bool = False,
-        egress: Optional[Sequence[Mapping[str, Any]]] = None,
+        egress: Optional[wire.Rules] = None,
+        learn: bool = False,
     ) -> AsyncSandbox:
         """Makes a sandbox; see :meth:`AsyncSandbox.create`."""
         body = wire.create_body(
             template=template, ttl_seconds=ttl_seconds, metadata=metadata, tags=tags, session=session, env=env,
             limits=limits, isolation=isolation, min_isolation=min_isolation, timeout_seconds=timeout_seconds,
-            idle_timeout_seconds=idle_timeout_seconds, persistent=persistent, egress=egress)
+            idle_timeout_seconds=idle_timeout_seconds, persistent=persistent, egress=egress, learn=learn)
         # The key makes a second copy of this request answer with the first one's
         # sandbox, so it may be sent again whatever became of it.
         got = await self.json(

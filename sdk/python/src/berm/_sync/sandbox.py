@@ -11,7 +11,7 @@ from .. import _sio as io
 from .. import _wire as wire
 from .. import errors
 from ..config import resolve
-from ..models import Event, ExecInfo, ExecResult, Lifecycle, Limits, LogLine, Metrics, Port, SandboxInfo, take
+from ..models import EgressState, Event, ExecInfo, ExecResult, Lifecycle, Limits, LogLine, Metrics, Port, SandboxInfo, take
 from .files import Filesystem
 from .process import ExecStream, Process
 
@@ -50,7 +50,8 @@ class Sandbox:
         timeout_seconds: Optional[float] = None,
         idle_timeout_seconds: Optional[float] = None,
         persistent: bool = False,
-        egress: Optional[Sequence[Mapping[str, Any]]] = None,
+        egress: Optional[wire.Rules] = None,
+        learn: bool = False,
         client: Optional["Client"] = None,
     ) -> "Sandbox":
         """Makes a sandbox. What is not said is the daemon's default, and that
@@ -64,14 +65,18 @@ class Sandbox:
             in it are what the audit log is searched by.
         :param min_isolation: the weakest boundary that will do, ``"gvisor"``
             or ``"microvm"``; a daemon that cannot keep it refuses.
-        :param egress: the only hosts it may reach; without it there is no link.
+        :param egress: the only hosts it may reach: rules, or strings that stand
+            for ``{"allow": string}``. Without it there is no link; ``[]`` is a
+            link on which all is denied and seen, and which can be changed later.
+        :param learn: denies all and finds out what would have been needed:
+            ``wanted`` of :meth:`egress`. Only without rules.
         """
         made, owns = _client(client)
         try:
             sandbox = made.create(
                 template, ttl_seconds=ttl_seconds, metadata=metadata, tags=tags, session=session, env=env,
                 limits=limits, isolation=isolation, min_isolation=min_isolation, timeout_seconds=timeout_seconds,
-                idle_timeout_seconds=idle_timeout_seconds, persistent=persistent, egress=egress)
+                idle_timeout_seconds=idle_timeout_seconds, persistent=persistent, egress=egress, learn=learn)
         except BaseException:
             if owns:
                 made.close()
@@ -260,6 +265,22 @@ class Sandbox:
 
     def _set_lifecycle(self, change: Dict[str, Any]) -> Lifecycle:
         got = take(Lifecycle, self._json("PATCH", "lifecycle", json=change, retry=self._again()))
+        self.refresh()
+        return got
+
+    # The wire.
+
+    def egress(self) -> EgressState:
+        """What it may reach, and what it has; kept for a day after its end."""
+        return EgressState.of(self._json("GET", "egress"))
+
+    def set_egress(self, rules: wire.Rules) -> EgressState:
+        """Puts other rules in force, at once: what they do not allow is cut.
+
+        An agent's token may only narrow (ForbiddenError, ``policy.wider``), and
+        a sandbox without a link never gets one (ConflictError, ``egress.no-link``).
+        """
+        got = EgressState.of(self._json("PATCH", "egress", json={"egress": wire.rules(rules)}, retry=self._again()))
         self.refresh()
         return got
 
