@@ -200,8 +200,42 @@ func TestTenants(t *testing.T) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
-	if _, err := f.Create(ctx, nodeID, api.TokenRequest{Role: "agent", Default: &api.Policy{Egress: json.RawMessage("[]")}}); code(err) != api.CodeEgressUnavailable {
-		t.Error(err)
+	for _, s := range []string{`{}`, `[7]`, `["a.test"]`, `[{"allow":""}]`, `[{"allow":"preset:../x"}]`, `[{"allow":"a.test","no":1}]`} {
+		for _, r := range []api.TokenRequest{{Ceiling: &api.Policy{Egress: json.RawMessage(s)}}, {Default: &api.Policy{Egress: json.RawMessage(s)}}} {
+			r.Role = "agent"
+			var ae *api.Error
+			if _, err := f.Create(ctx, nodeID, r); code(err) != api.CodePolicyInvalid || !errors.As(err, &ae) || ae.Hint == "" {
+				t.Errorf("%s: %v", s, err)
+			}
+		}
+	}
+}
+
+// What a token may reach is kept as it was written, goes on to the tokens made
+// with it, and is never more there.
+func TestEgressOfTokens(t *testing.T) {
+	f := open(t, &memBucket{rec: map[string]json.RawMessage{}})
+	written := json.RawMessage(`[ {"allow": "preset:pip", "expires": "1h"}, {"allow": "a.test:443"} ]`)
+	made, small := f.make(t, Local, api.TokenRequest{Role: api.RoleAdmin, Ceiling: &api.Policy{Egress: written}, Default: &api.Policy{Egress: json.RawMessage("[]")}})
+	if string(small.Ceiling.Egress) != string(written) || string(small.Default.Egress) != "[]" {
+		t.Errorf("%s: ceiling %s, default %s", made.Info.TokenID, small.Ceiling.Egress, small.Default.Egress)
+	}
+	if _, child := f.make(t, small, api.TokenRequest{Role: api.RoleAgent}); string(child.Ceiling.Egress) != string(written) || child.Default != nil {
+		t.Errorf("a token made with it: %+v, %+v", child.Ceiling, child.Default)
+	}
+	if _, child := f.make(t, small, api.TokenRequest{Role: api.RoleAgent, Ceiling: &api.Policy{Egress: json.RawMessage("[]")}}); string(child.Ceiling.Egress) != "[]" {
+		t.Errorf("a narrower one: %+v", child.Ceiling)
+	}
+	more := json.RawMessage(`[{"allow":"b.test"}]`)
+	for name, r := range map[string]api.TokenRequest{
+		"ceiling": {Ceiling: &api.Policy{Egress: more}}, "default": {Default: &api.Policy{Egress: more}},
+		"default over its own ceiling": {Ceiling: &api.Policy{Egress: json.RawMessage("[]")}, Default: &api.Policy{Egress: written}},
+		"another preset":               {Ceiling: &api.Policy{Egress: json.RawMessage(`[{"allow":"preset:npm"}]`)}},
+	} {
+		r.Role = api.RoleAgent
+		if _, err := f.Create(t.Context(), small, r); code(err) != api.CodePolicyCeiling {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -57,11 +57,12 @@ func within(max, p *api.Policy) (*api.Policy, error) {
 	case !policy.Present(out.Egress):
 		out.Egress = m.Egress
 	default:
-		most, err := egress(m.Egress)
+		now := time.Now() // one, for times that count from it
+		most, err := egress(m.Egress, now)
 		if err != nil {
 			return nil, err
 		}
-		own, err := egress(out.Egress)
+		own, err := egress(out.Egress, now)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +137,7 @@ func valid(p *api.Policy) error {
 		return bad("a template's name is of letters, digits and . _ - / : @ and has 128 characters at most")
 	}
 	if policy.Present(p.Egress) {
-		_, err := egress(p.Egress)
+		_, err := egress(p.Egress, time.Now())
 		return err
 	}
 	return nil
@@ -146,8 +147,8 @@ var presetShape = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,38}[a-z0-9])?$`)
 
 // egress reads the egress part of a policy. What a preset stands for is known
 // when a sandbox is made; here it is its name, and stands for that alone.
-func egress(raw json.RawMessage) (*policy.Egress, error) {
-	return policy.ParseEgress(raw, time.Now(), func(name string) (policy.Preset, error) {
+func egress(raw json.RawMessage, now time.Time) (*policy.Egress, error) {
+	return policy.ParseEgress(raw, now, func(name string) (policy.Preset, error) {
 		if !presetShape.MatchString(name) {
 			return policy.Preset{}, refuse(api.CodePolicyInvalid, fmt.Sprintf("egress: %.40q is not the name of a preset", name), "preset:pip")
 		}

@@ -5,15 +5,18 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/mem"
+	"github.com/bermhq/berm/internal/egress"
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/testkit"
 )
@@ -25,6 +28,8 @@ type rig struct {
 	flaky *testkit.Flaky
 	t     *testing.T
 	pen   *pen // nil without a journal
+
+	broker *atomic.Pointer[egress.Broker] // of the engine that is there now
 }
 
 func newRig(t *testing.T, opt sandbox.Options) *rig {
@@ -34,9 +39,13 @@ func newRig(t *testing.T, opt sandbox.Options) *rig {
 
 // newRigBeside is newRig for tests that run beside others.
 func newRigBeside(t *testing.T, opt sandbox.Options) *rig {
-	b := mem.New(mem.Options{Name: "gvisor", Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})
+	broker := &atomic.Pointer[egress.Broker]{}
+	broker.Store(opt.Egress)
+	b := mem.New(mem.Options{Name: "gvisor", Boundary: api.BoundaryUserKernel, Dir: t.TempDir(), Gateway: func(id string, c *net.UnixConn) {
+		go broker.Load().Serve(id, c)
+	}})
 	f := &testkit.Flaky{Backend: b}
-	r := &rig{Engine: sandbox.New([]backend.Backend{f}, opt), mem: b, flaky: f, t: t}
+	r := &rig{Engine: sandbox.New([]backend.Backend{f}, opt), mem: b, flaky: f, t: t, broker: broker}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

@@ -190,7 +190,8 @@ func (r *rig) successor(t *testing.T, opt sandbox.Options, p *paper) *rig {
 	f := &testkit.Flaky{Backend: next}
 	w := &pen{paper: p}
 	opt.Journal = w
-	n := &rig{Engine: sandbox.New([]backend.Backend{f}, opt), mem: next, flaky: f, t: t, pen: w}
+	r.broker.Store(opt.Egress)
+	n := &rig{Engine: sandbox.New([]backend.Backend{f}, opt), mem: next, flaky: f, t: t, pen: w, broker: r.broker}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
