@@ -43,7 +43,7 @@ func (o *runOptions) flags() flags {
 		{name: "template", value: "NAME|DIR|TAR", help: "what the sandbox starts from (default: host, made from this host's own tools)", set: text(&o.template)},
 		{name: "template-include", value: "PATH", help: "a host path that the host template takes too, whole (repeat)", set: more(&o.include)},
 		{name: "template-exclude", value: "PATH", help: "a path that the template leaves out, with all below (repeat)", set: more(&o.exclude)},
-		{name: "template-max", value: "SIZE", help: "how large the template's image may be (default: 1.5g for host)", set: size(&o.templateMax, false)},
+		{name: "template-max", value: "SIZE", help: "how large the template's image may be (default: 2g for host)", set: size(&o.templateMax, false)},
 		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&o.isolation)},
 	}, limitFlags(&o.limits, "the program"), o.wire.flags(), flags{
 		{name: "presets", value: "FILE", help: "what presets stand for, instead of what this host's own clients say; see berm help policy", set: text(&o.presets)},

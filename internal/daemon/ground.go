@@ -145,6 +145,7 @@ func (g *ground) images(ctx context.Context, o ServeOptions) (err error) {
 	if g.agent, err = agentImage(ctx, g.state, store, o.Agent); err != nil {
 		return unusable(g.state, err)
 	}
+	o.Image.Rustup = rustups()
 	if g.host, err = store.Resolve(ctx, image.Host, o.Image); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -182,6 +183,7 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if err != nil {
 		return nil, unusable(state, err)
 	}
+	o.Image.Rustup = rustups()
 	img, err := store.Resolve(ctx, o.Template, o.Image)
 	if err != nil {
 		return nil, err
@@ -375,4 +377,14 @@ func (l *Local) Close() error {
 		return errs[0]
 	}
 	return nil
+}
+
+// rustups is where rustup is at home for whoever has this state directory: by
+// the list of accounts, not by the environment, so that a run and a daemon of
+// one account have the same template.
+func rustups() (homes []string) {
+	if u, err := user.LookupId(strconv.Itoa(os.Geteuid())); err == nil && filepath.IsAbs(u.HomeDir) {
+		homes = append(homes, filepath.Join(u.HomeDir, ".rustup"))
+	}
+	return append(homes, "/usr/local/rustup")
 }

@@ -153,7 +153,10 @@ func (c *collector) pruned(p, name string) bool {
 
 // bind puts one inode into the tree. The owner becomes root; what others could
 // write, and set-id bits, are dropped.
-func (c *collector) bind(p string, info fs.FileInfo) bool {
+func (c *collector) bind(p string, info fs.FileInfo) bool { return c.bindAs(p, p, info) }
+
+// bindAs puts the inode that is at from on the host at p in the tree.
+func (c *collector) bindAs(p, from string, info fs.FileInfo) bool {
 	if c.have[p] {
 		return true
 	}
@@ -167,7 +170,7 @@ func (c *collector) bind(p string, info fs.FileInfo) bool {
 	case n.isDir():
 		n.kids = map[string]*node{}
 	case n.isLink():
-		target, err := c.root.Readlink(rel(p))
+		target, err := c.root.Readlink(rel(from))
 		if err != nil || target == "" {
 			return false
 		}
@@ -178,7 +181,7 @@ func (c *collector) bind(p string, info fs.FileInfo) bool {
 			n = old
 			break
 		}
-		n.size, n.src = st.Size, fileSource{c.root, rel(p)}
+		n.size, n.src = st.Size, fileSource{c.root, rel(from)}
 		b.id, b.size = id, roundUp(st.Size, blockSize)
 		c.inodes[id] = n
 	}

@@ -45,10 +45,30 @@ func hostKey(opt Options) (string, error) {
 			hashStat(h, filepath.Join(opt.HostRoot, fmt.Sprintf(mark, minor)))
 		}
 	}
+	if len(opt.Rustup) > 0 {
+		hashRust(h, opt)
+	}
 	for _, p := range opt.Include {
 		hashTree(h, filepath.Join(opt.HostRoot, p), nil)
 	}
 	return nameOf(h.Sum(nil)), nil
+}
+
+// hashRust adds which toolchain is in use, and its state: rustup makes its
+// folders anew with each version.
+func hashRust(h hash.Hash, opt Options) {
+	root, err := os.OpenRoot(opt.HostRoot)
+	if err != nil {
+		return
+	}
+	defer root.Close()
+	dir := rustToolchain(root, opt.Rustup)
+	fmt.Fprintf(h, "%s\x00", dir)
+	if dir != "" {
+		for _, mark := range []string{"bin", "lib", "lib/rustlib", "bin/cargo", "bin/rustc"} {
+			hashStat(h, filepath.Join(opt.HostRoot, dir, mark))
+		}
+	}
 }
 
 // newKey starts a fingerprint with what is true of all templates.

@@ -69,6 +69,11 @@ func collectHost(root *os.Root, opt Options, m *meter) (built, error) {
 	for _, g := range hostGroups {
 		c.added = nil
 		c.takeGroup(g, programs)
+		if g.name == "rust" && c.tree.find("/usr/bin/cargo") == nil && c.tree.find("/usr/local/bin/cargo") == nil {
+			if dir := rustToolchain(root, opt.Rustup); dir != "" {
+				c.takeRust(dir)
+			}
+		}
 		if err := m.ctx.Err(); err != nil {
 			return built{}, err
 		}

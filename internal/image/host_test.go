@@ -2,11 +2,13 @@ package image
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bermhq/berm/api"
 )
@@ -151,6 +153,64 @@ func TestHostOptionalGroups(t *testing.T) {
 	}
 	if img, err = s.Resolve(t.Context(), Host, opt); err != nil || img.Built || len(img.LeftOut) != 1 {
 		t.Errorf("again: %+v, %v", img, err)
+	}
+}
+
+// The toolchain that rustup has as its default is in the image, at a place that
+// is nobody's, and nothing else of the home that it is in.
+func TestHostRust(t *testing.T) {
+	const tc = "/root/.rustup/toolchains/stable-x86_64-unknown-linux-gnu/"
+	files := map[string]string{
+		"/usr/bin/sh": "sh", "/root/.rustup/settings.toml": "version = \"12\"\ndefault_toolchain = \"stable-x86_64-unknown-linux-gnu\"\n",
+		tc + "bin/cargo": "cargo", tc + "bin/rustc": "rustc", tc + "bin/clippy-driver": "clippy", tc + "lib/librustc_driver-1.so": "driver",
+		tc + "lib/rustlib/x86_64-unknown-linux-gnu/lib/libstd-1.rlib": "std", tc + "lib/rustlib/x86_64-unknown-linux-gnu/lib/librustc-stable_rt.asan.a": "rt",
+		tc + "share/doc/index.html": "doc", tc + "lib/secret.so": "!secret", tc + "lib/out.so": "->/root/.cargo/credentials.toml",
+		"/root/.cargo/credentials.toml": "token", "/root/.cargo/bin/cargo": "rustup",
+		"/root/.rustup/toolchains/nightly-x86_64-unknown-linux-gnu/bin/cargo": "another",
+	}
+	for _, tt := range []struct {
+		name   string
+		change map[string]string
+		homes  []string
+		want   string // of cargo; "": none is in
+	}{
+		{"default", nil, []string{"/nowhere", "/root/.rustup"}, "cargo"},
+		{"nobody says where", nil, nil, ""},
+		{"a short name", map[string]string{"/root/.rustup/settings.toml": "default_toolchain = \"nightly\"\n"}, []string{"/root/.rustup"}, "another"},
+		{"a name that is none", map[string]string{"/root/.rustup/settings.toml": "default_toolchain = \"../../.cargo\"\n"}, []string{"/root/.rustup"}, ""},
+		{"its second name", map[string]string{"/root/.rustup/settings.toml": "default_toolchain = \"same\"\n", "/root/.rustup/toolchains/same": "->" + strings.TrimSuffix(tc, "/")},
+			[]string{"/root/.rustup"}, "cargo"},
+		{"a build of one's own", map[string]string{"/root/.rustup/settings.toml": "default_toolchain = \"mine\"\n", "/root/.rustup/toolchains/mine": "->/root/src",
+			"/root/src/bin/cargo": "mine"}, []string{"/root/.rustup"}, ""},
+		{"the host's own", map[string]string{"/usr/bin/cargo": "distribution"}, []string{"/root/.rustup"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			host := maps.Clone(files)
+			maps.Copy(host, tt.change)
+			opt := Options{HostRoot: fakeHost(t, host), Rustup: tt.homes}
+			img, err := Open(t.TempDir()).Resolve(t.Context(), Host, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := readImage(t, img.Path, 1<<20)
+			if have := string(got["/usr/local/lib/rust/bin/cargo"].content); have != tt.want || (got["/usr/local/bin/cargo"].target == "../lib/rust/bin/cargo") != (tt.want != "") {
+				t.Errorf("cargo is %q, and in the path %q", have, got["/usr/local/bin/cargo"].target)
+			}
+			if _, ok := got["/usr/local/lib/rust/lib/rustlib/x86_64-unknown-linux-gnu/lib/libstd-1.rlib"]; ok != (tt.want == "cargo") {
+				t.Errorf("the standard library: %t", ok)
+			}
+			for p, n := range got {
+				if strings.HasPrefix(p, "/root/") || strings.Contains(p, "secret") || strings.Contains(p, "out.so") || strings.Contains(p, "_rt.") || strings.Contains(p, "doc") ||
+					slices.Contains([]string{"token", "clippy", "mine", "secret"}, string(n.content)) {
+					t.Errorf("%s is in the image", p)
+				}
+			}
+			before, _ := hostKey(opt)
+			os.Chtimes(filepath.Join(opt.HostRoot, tc, "lib/rustlib"), time.Time{}, time.Now().Add(time.Hour))
+			if after, _ := hostKey(opt); (after != before) != (tt.name == "default" || tt.name == "its second name" || tt.name == "the host's own") {
+				t.Errorf("another version: %s, %s", before, after)
+			}
+		})
 	}
 }
 

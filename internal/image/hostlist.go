@@ -155,6 +155,13 @@ var hostGroups = []group{
 		},
 	},
 	{
+		name:     "rust", // and a toolchain of rustup's, see takeRust
+		optional: true,
+		commands: words(`cargo rustc rustdoc`),
+		trees:    []string{"/usr/lib/rustlib", "/usr/lib64/rustlib", "/usr/local/lib/rustlib"},
+		prune:    []string{"/usr/lib/rustlib/src", "/usr/lib64/rustlib/src", "/usr/local/lib/rustlib/src"},
+	},
+	{
 		name:     "lua-tcl",
 		optional: true,
 		commands: words(`lua lua[0-9]* luac luac[0-9]* luajit luarocks tclsh tclsh[0-9]* expect`),

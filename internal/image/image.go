@@ -26,8 +26,8 @@ const Host = "host"
 
 // Default caps on the size of an image, in bytes.
 const (
-	DefaultMaxHostBytes = 1536 << 20 // the host template
-	DefaultMaxBytes     = 8 << 30    // directories and archives
+	DefaultMaxHostBytes = 2 << 30 // the host template
+	DefaultMaxBytes     = 8 << 30 // directories and archives
 )
 
 // Image is one complete root filesystem in the store.
@@ -55,6 +55,10 @@ type Options struct {
 	// below. For a directory or an archive they count from its own root.
 	// (Setting: template_exclude, flag --template-exclude.)
 	Exclude []string
+	// Rustup lists homes of rustup, absolute host paths: the first that has a
+	// default toolchain gives it to a host template whose host has no cargo of
+	// its own.
+	Rustup []string
 	// HostRoot is where the host template finds the host; "" is "/".
 	HostRoot string
 	// Progress is called from one goroutine while an image is built, at most
