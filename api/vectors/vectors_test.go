@@ -174,6 +174,9 @@ func (p *player) step(n int, s step) {
 		req.Header.Set("Authorization", "Bearer "+p.to.token)
 	case "wrong":
 		req.Header.Set("Authorization", "Bearer e2b_"+strings.Repeat("0", 40))
+	case "none":
+	default:
+		req.Header.Set("Authorization", "Bearer "+p.fill(r.Token))
 	}
 	resp, err := p.to.http.Do(req)
 	if err != nil {
