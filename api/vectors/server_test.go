@@ -16,6 +16,7 @@ import (
 	"github.com/bermhq/berm/internal/auth"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/mem"
+	"github.com/bermhq/berm/internal/egress"
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/server"
 	"github.com/bermhq/berm/internal/store"
@@ -28,7 +29,7 @@ func TestServer(t *testing.T) { replay(t, serve(t)) }
 
 // TestDaemon replays them against a daemon, if the environment names one.
 func TestDaemon(t *testing.T) {
-	to := target{url: os.Getenv("BERM_URL"), token: os.Getenv("BERM_TOKEN"), has: []string{"programs", "events", "admin"}, http: bare()}
+	to := target{url: os.Getenv("BERM_URL"), token: os.Getenv("BERM_TOKEN"), has: []string{"programs", "events", "admin", "link"}, http: bare()}
 	if to.url == "" || to.token == "" {
 		t.Skip("BERM_URL and BERM_TOKEN name no daemon")
 	}
@@ -50,7 +51,7 @@ func TestPython(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_vectors.py")
 	cmd.Dir = filepath.Join("..", "..", "sdk", "python")
-	cmd.Env = append(os.Environ(), "BERM_URL="+to.url, "BERM_TOKEN="+to.token, "BERM_HAS=events,admin", "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "BERM_URL="+to.url, "BERM_TOKEN="+to.token, "BERM_HAS=events,admin,link", "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	} else {
@@ -81,8 +82,10 @@ func serve(t *testing.T) target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eng := sandbox.New([]backend.Backend{mem.New(mem.Options{Name: api.IsolationGVisor, Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})},
-		sandbox.Options{Journal: journal{st}})
+	broker := egress.New(egress.Options{})
+	eng := sandbox.New([]backend.Backend{mem.New(mem.Options{Name: api.IsolationGVisor, Boundary: api.BoundaryUserKernel, Dir: t.TempDir(),
+		Gateway: func(id string, c *net.UnixConn) { go broker.Serve(id, c) }})},
+		sandbox.Options{Journal: journal{st}, Egress: broker})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +105,7 @@ func serve(t *testing.T) target {
 			t.Error(err)
 		}
 	})
-	return target{url: "http://" + l.Addr().String(), token: token, has: []string{"events", "admin"}, http: bare()}
+	return target{url: "http://" + l.Addr().String(), token: token, has: []string{"events", "admin", "link"}, http: bare()}
 }
 
 // journal is the store as the engine wants it.

@@ -19,7 +19,7 @@ import berm
 from berm import _wire as wire
 
 VECTORS = Path(__file__).resolve().parents[3] / "api" / "vectors"
-HAS = os.environ.get("BERM_HAS", "programs,events,admin").split(",")
+HAS = os.environ.get("BERM_HAS", "programs,events,admin,link").split(",")
 
 
 def load() -> Iterator[Any]:
@@ -64,7 +64,8 @@ class Player:
         headers = {k: self.fill(v) for k, v in request.get("headers", {}).items()}
         token = request.get("token")
         if token:
-            headers["Authorization"] = "" if token == "none" else "Bearer e2b_" + "0" * 40
+            known = {"none": "", "wrong": "Bearer e2b_" + "0" * 40}
+            headers["Authorization"] = known[token] if token in known else "Bearer " + self.fill(token)
         content = None
         if "json" in request:
             content = json.dumps(self.fill(request["json"])).encode()
