@@ -1,6 +1,9 @@
 package policy
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // A class is a range of addresses that lead somewhere else than to the public
 // network: they are reached only where a CIDR rule lies within the range.
@@ -112,12 +115,10 @@ func reachesOwn(p netip.Prefix) bool {
 	return p.Bits() >= ownBits6
 }
 
-// presetMay says whether a preset's rule reaches an address by itself.
-func presetMay(a netip.Addr) bool {
-	for _, m := range metadata {
-		if a == m {
-			return false
-		}
+// reaches says whether a rule for names reaches a refused address by itself.
+func (r *EgressRule) reaches(a netip.Addr) bool {
+	if r.Preset == "" || slices.Contains(metadata, a) {
+		return false
 	}
 	c := special(a)
 	return c == nil || c.preset

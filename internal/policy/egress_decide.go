@@ -126,7 +126,7 @@ func (e *Egress) allows(i int, f *flow) (ok bool, name, why string) {
 		if name, why = r.named(f); why != "" || name == "" {
 			return false, name, why
 		}
-		if f.refused && !(r.Preset != "" && presetMay(f.addr)) && !e.ranges(f) {
+		if f.refused && !r.reaches(f.addr) && !e.ranges(f) {
 			return false, name, DenyAddress
 		}
 	}
@@ -263,29 +263,33 @@ func (e *Egress) Accept(f Flow) Decision {
 	f.Seen, f.Claim, f.Hidden = SeenNothing, "", false
 	p := f.plainly()
 	best, inspect := Decision{Rule: -1}, false
+	open := slices.Clone(p.handed) // names that it can still speak for
 	for i := range e.Rules {
 		r := &e.Rules[i]
 		if !r.Allow {
-			switch why := r.denies(p); why {
-			case "":
-			case DenyRule:
-				if best.Reason == "" || best.Rule < 0 {
-					best = Decision{Rule: i, Name: r.first(p.speaks), Reason: why}
+			why := r.denies(p)
+			if why == DenyUnseen && !r.requests() {
+				if open = slices.DeleteFunc(open, r.is); len(open) == 0 && len(p.handed) > 0 {
+					why = DenyRule // whatever it says
+				}
+			}
+			if why == DenyRule {
+				if best.Rule < 0 {
+					best = Decision{Rule: i, Name: r.first(p.handed), Reason: why}
 				}
 				return p.deny(e, best)
-			default:
-				inspect = true
 			}
+			inspect = inspect || why != ""
 			continue
 		}
-		could, name, why := e.could(i, p)
+		could, name, why := e.could(i, p, open)
 		if !could {
 			if best.Rule < 0 && closeness[why] > closeness[best.Reason] {
 				best = Decision{Rule: -1, Name: name, Reason: why}
 			}
 			continue
 		}
-		look := r.requests() || !r.AnySNI && !r.Prefix.IsValid()
+		look := r.requests() || !r.Prefix.IsValid() && (!r.AnySNI || p.refused && !r.reaches(p.addr) && !e.ranges(p))
 		if why = e.spent(i, p.Now, p.Spent); why == "" {
 			return Decision{Allow: true, Rule: i, Name: name, Inspect: inspect || look}
 		}
@@ -299,8 +303,9 @@ func (e *Egress) Accept(f Flow) Decision {
 	return p.deny(e, best)
 }
 
-// could says whether an allow rule may come to match a connection.
-func (e *Egress) could(i int, f *flow) (ok bool, name, why string) {
+// could says whether an allow rule may come to match a connection that can
+// speak for the names in open.
+func (e *Egress) could(i int, f *flow, open []string) (ok bool, name, why string) {
 	r := &e.Rules[i]
 	switch {
 	case !r.at(f.port):
@@ -314,10 +319,13 @@ func (e *Egress) could(i int, f *flow) (ok bool, name, why string) {
 		}
 		return true, "", ""
 	}
-	if name = r.first(f.handed); name == "" {
+	if r.AnySNI {
+		open = f.handed
+	}
+	if name = r.first(open); name == "" {
 		return false, "", ""
 	}
-	if f.refused && !(r.Preset != "" && presetMay(f.addr)) && !e.mayRange(f.addr, f.port, f.Own, f.Now) {
+	if f.refused && !r.reaches(f.addr) && !e.mayRange(f.addr, f.port, f.Own, f.Now) {
 		return false, name, DenyAddress
 	}
 	return true, name, ""
@@ -357,7 +365,7 @@ func (e *Egress) Address(name string, a netip.Addr, own bool, now time.Time) Dec
 				return false
 			}
 		}
-		return !own && special(a) == nil || r.Preset != "" && presetMay(a) || e.mayRange(a, r.Port, own, now)
+		return !own && special(a) == nil || r.reaches(a) || e.mayRange(a, r.Port, own, now)
 	})
 	if d.Reason == DenyAddress {
 		f := Flow{Now: now, To: netip.AddrPortFrom(a, d.port), Own: own}.plainly()
