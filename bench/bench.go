@@ -18,6 +18,7 @@ import (
 type Options struct {
 	Client   *client.Client
 	Template string
+	RunID    string // of what is created, where that is one run; "" for none
 	Berm     string // the binary under test
 	Runsc    string // a program that is runsc when called by that name
 	StateDir string // "" for the default

@@ -1,0 +1,58 @@
+package bench
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"testing"
+)
+
+// TestEgressClient: the client and the server of the benchmark understand each
+// other, and a transfer that breaks off is an error and no figure.
+func TestEgressClient(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3 here")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go serveBulk(l)
+	n := &network{addr: address(l), run: func(ctx context.Context, args ...string) ([]byte, error) {
+		return output(exec.CommandContext(ctx, "python3", append([]string{"-c", egressClient}, args...)...))
+	}}
+	if v, err := n.times(t.Context(), "bulk", "3", "3000000"); err != nil || len(v) != 1 {
+		t.Errorf("bulk: %v, %v", v, err)
+	}
+	if v, err := n.times(t.Context(), "conns", "5"); err != nil || len(v) != 5 {
+		t.Errorf("connections: %v, %v", v, err)
+	}
+	n.addr.port = "1" // nobody listens there
+	if v, err := n.times(t.Context(), "conns", "1"); err == nil {
+		t.Errorf("nobody answered, in %v", v)
+	}
+}
+
+// TestEgressRows: ours is held against each of the others, round by round.
+func TestEgressRows(t *testing.T) {
+	plain := &network{name: "plain", one: []float64{100, 200}, many: []float64{100, 100}, conn: []float64{1, 2}}
+	ours := &network{name: "berm", one: []float64{50, 100}, many: []float64{25, 25}, conn: []float64{2, 3}}
+	got := map[string]Row{}
+	for _, r := range egressRows(ours, []*network{plain, ours}, []float64{12}) {
+		got[r.Name+"|"+r.Baseline] = r
+	}
+	for name, want := range map[string]float64{
+		"berm, one stream|plain, one stream": 0.5, "berm, 50 streams|plain, 50 streams": 0.25, "berm, connection|plain, connection": 1.75,
+	} {
+		if r := got[name]; r.RatioP50 != want {
+			t.Errorf("%s: %v, want %v", name, r.RatioP50, want)
+		}
+	}
+	if r := got["added to a connection|"]; r.P50 != 1 || r.N != 2 {
+		t.Errorf("%+v", r)
+	}
+	if r := got["idle gateway|"]; r.P50 != 12 {
+		t.Errorf("%+v", r)
+	}
+}
