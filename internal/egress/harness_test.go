@@ -283,13 +283,17 @@ func nameServer(t *testing.T, b *bench, reply func(q *dns.Msg, tcp bool) []*dns.
 			}
 		}
 	}
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tcp, err := net.Listen("tcp", udp.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
+	var udp net.PacketConn
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 100 { // until a port is free for both
+		if err != nil {
+			t.Fatal(err)
+		}
+		if udp, err = net.ListenPacket("udp", tcp.Addr().String()); err == nil {
+			break
+		}
+		tcp.Close()
+		tcp, err = net.Listen("tcp", "127.0.0.1:0")
 	}
 	for _, s := range []*dns.Server{{PacketConn: udp, Handler: handle(false)}, {Listener: tcp, Handler: handle(true)}} {
 		started := make(chan struct{})

@@ -18,24 +18,37 @@ func own(a netip.Addr) bool {
 	case nil:
 		// A host with ip_nonlocal_bind binds to anything; then only routing tells.
 		if canary := canaryOf(a); a == canary || bind(canary) == nil {
-			from, err := source(a)
-			return err == nil && from == a || err != nil && err != unix.ENETUNREACH && err != unix.EHOSTUNREACH
+			return home(a)
 		}
 	}
 	return true
 }
 
+// home says whether packets to an address stay on this host.
+func home(a netip.Addr) bool {
+	from, mtu, err := route(a)
+	switch {
+	case err == unix.ENETUNREACH || err == unix.EHOSTUNREACH:
+		return false
+	case err != nil || a.IsLoopback() || from == a:
+		return true
+	}
+	// A second address of an interface has the first as its source. What stays on
+	// the host goes through the loopback device, which carries more than any other.
+	return mtu > 65535
+}
+
 // routed says whether this host has a way to an address. Nothing is sent.
 func routed(a netip.Addr) bool {
-	_, err := source(a)
+	_, _, err := route(a.Unmap())
 	return err == nil
 }
 
-// canaryOf is an address that no host has: the broadcast address of a range for
-// documentation, and an address out of IPv6's.
+// canaryOf is an address that no host has and that is no network's broadcast
+// address: one of the reserved class, and one for documentation.
 func canaryOf(a netip.Addr) netip.Addr {
 	if a.Is4() {
-		return netip.AddrFrom4([4]byte{192, 0, 2, 255})
+		return netip.AddrFrom4([4]byte{240, 255, 255, 254})
 	}
 	return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 }
@@ -49,27 +62,30 @@ func bind(a netip.Addr) error {
 	return unix.Bind(fd, sockaddr(a, 0))
 }
 
-// source is the address that packets to a would come from.
-func source(a netip.Addr) (netip.Addr, error) {
+// route is the address that packets to a would come from, and how long they may
+// be.
+func route(a netip.Addr) (from netip.Addr, mtu int, err error) {
 	fd, err := udpSocket(a)
 	if err != nil {
-		return netip.Addr{}, err
+		return from, 0, err
 	}
 	defer unix.Close(fd)
 	if err := unix.Connect(fd, sockaddr(a, 9)); err != nil { // any port: UDP's connect only looks up the route
-		return netip.Addr{}, err
+		return from, 0, err
 	}
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
-		return netip.Addr{}, err
+		return from, 0, err
 	}
+	level, opt := unix.IPPROTO_IP, unix.IP_MTU
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
-		return netip.AddrFrom4(sa.Addr), nil
+		from = netip.AddrFrom4(sa.Addr)
 	case *unix.SockaddrInet6:
-		return netip.AddrFrom16(sa.Addr).Unmap(), nil
+		from, level, opt = netip.AddrFrom16(sa.Addr), unix.IPPROTO_IPV6, unix.IPV6_MTU
 	}
-	return netip.Addr{}, unix.EAFNOSUPPORT
+	mtu, err = unix.GetsockoptInt(fd, level, opt)
+	return from, mtu, err
 }
 
 func udpSocket(a netip.Addr) (int, error) {

@@ -57,6 +57,7 @@ func readFile(path string) []byte {
 // what may be asked was decided before, what may be used is decided after.
 type resolver struct {
 	fixed bool
+	paths [2]string // hosts, resolv.conf
 
 	mu      sync.Mutex
 	looked  time.Time
@@ -83,7 +84,7 @@ var errNoServers = errors.New("no name server")
 
 func newResolver(files *Files) *resolver {
 	if files == nil {
-		return &resolver{}
+		return &resolver{paths: [2]string{hostsPath, resolvPath}}
 	}
 	return &resolver{fixed: true, current: parseFiles(files)}
 }
@@ -127,13 +128,13 @@ func (r *resolver) files() *resolution {
 		return r.current
 	}
 	var mtimes [2]time.Time
-	for i, path := range []string{hostsPath, resolvPath} {
+	for i, path := range r.paths {
 		if st, err := os.Stat(path); err == nil {
 			mtimes[i] = st.ModTime()
 		}
 	}
 	if r.current == nil || mtimes != r.mtimes {
-		r.current, r.mtimes = parseFiles(ReadFiles()), mtimes
+		r.current, r.mtimes = parseFiles(&Files{Hosts: readFile(r.paths[0]), Resolv: readFile(r.paths[1])}), mtimes
 	}
 	r.looked = time.Now()
 	return r.current
