@@ -222,22 +222,24 @@ func (e *Engine) closedMeanwhile(b *box) bool {
 // join is both together, within the bounds.
 func join(a, b egress.Summary) egress.Summary {
 	out := egress.Summary{OutBytes: a.OutBytes + b.OutBytes, InBytes: a.InBytes + b.InBytes, Truncated: a.Truncated || b.Truncated}
-	out.Hosts = joinLists(&out.Truncated, a.Hosts, b.Hosts)
-	out.Denied = joinLists(&out.Truncated, a.Denied, b.Denied)
-	out.Wanted = joinLists(&out.Truncated, a.Wanted, b.Wanted)
+	text := func(s string) string { return s }
+	out.Hosts = joinLists(&out.Truncated, text, a.Hosts, b.Hosts)
+	out.Denied = joinLists(&out.Truncated, func(d api.Denial) api.Denial { d.Fix = ""; return d }, a.Denied, b.Denied)
+	out.Wanted = joinLists(&out.Truncated, text, a.Wanted, b.Wanted)
 	return out
 }
 
-func joinLists[T comparable](cut *bool, lists ...[]T) []T {
-	out, seen := []T{}, map[T]bool{}
+// joinLists is all lists in one, each thing once: by is what tells two apart.
+func joinLists[T any, K comparable](cut *bool, by func(T) K, lists ...[]T) []T {
+	out, seen := []T{}, map[K]bool{}
 	for _, l := range lists {
 		for _, x := range l {
-			switch {
-			case seen[x]:
+			switch k := by(x); {
+			case seen[k]:
 			case len(out) == maxHeard:
 				*cut = true
 			default:
-				seen[x] = true
+				seen[k] = true
 				out = append(out, x)
 			}
 		}
