@@ -64,14 +64,21 @@ const (
 	ownBits6 = 32
 )
 
-// zoned stands for any address with a zone: nothing names those.
-var zoned = class{what: "bound to an interface"}
+// zoned stands for any address with a zone, nowhere for what is none: nothing
+// names those.
+var (
+	zoned   = class{what: "bound to an interface"}
+	nowhere = class{what: "no address"}
+)
 
 // plainAddr is the address that a connection to a really goes to.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap() }
 
 // special returns the class of an address, nil for a public one.
 func special(a netip.Addr) *class {
+	if !a.IsValid() {
+		return &nowhere
+	}
 	if a.Zone() != "" {
 		return &zoned
 	}

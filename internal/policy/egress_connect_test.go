@@ -554,7 +554,7 @@ func TestNameAndAddress(t *testing.T) {
 func TestNoLink(t *testing.T) {
 	var e *Egress
 	f := flowOf(t, "tls a.test > 192.0.2.1:443 a.test")
-	for _, d := range []Decision{e.Connect(f), e.Accept(f), e.Name("a.test", noon, nil), e.Address("a.test", f.To.Addr(), false, noon), e.Connect(Flow{}), (&Egress{}).Connect(Flow{Now: time.Time{}})} {
+	for _, d := range []Decision{e.Connect(f), e.Accept(f), e.Name("a.test", noon, nil), e.Address("a.test", f.To.Addr(), false, noon), e.Connect(Flow{}), rulesOf(t, "a.test").Address("a.test", netip.Addr{}, false, noon), rulesOf(t, "a.test 0.0.0.0/0").Connect(Flow{Names: []string{"a.test"}}), (&Egress{}).Connect(Flow{Now: time.Time{}})} {
 		if d.Allow || d.Text == "" {
 			t.Errorf("without a link: %+v", d)
 		}

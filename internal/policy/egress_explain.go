@@ -15,7 +15,7 @@ func (f *flow) deny(e *Egress, d Decision) Decision {
 	}
 	d.Allow, d.Inspect = false, false
 	d.Text = f.explain(e, d)
-	if e != nil {
+	if e != nil && f.To.IsValid() {
 		d.Fix = f.fix(d)
 	}
 	return d
@@ -36,7 +36,7 @@ func (f *flow) farReason(e *Egress) string {
 
 // explain is a reason for people: one line.
 func (f *flow) explain(e *Egress, d Decision) string {
-	to := netip.AddrPortFrom(f.addr, f.port).String()
+	to := netip.AddrPortFrom(f.addr.WithZone(""), f.port).String() // a zone is any text
 	who := f.who(d)
 	rule := ""
 	if e != nil && d.Rule >= 0 {
@@ -49,15 +49,15 @@ func (f *flow) explain(e *Egress, d Decision) string {
 		return f.explainAddress(d, to)
 	case DenyUnresolved:
 		if d.Name != "" {
-			return fmt.Sprintf("%s was not resolved to %s in this sandbox", clip(d.Name), f.addr)
+			return fmt.Sprintf("%s was not resolved to %s in this sandbox", clip(d.Name), f.addr.WithZone(""))
 		}
 		return to + " is not an address of an allowed name, and no rule names it"
 	case DenyName:
-		return fmt.Sprintf("the connection to %s says %s, which is not allowed there", d.Name, clip(f.claim))
+		return fmt.Sprintf("the connection to %s says %s, which is not allowed there", clip(d.Name), clip(f.claim))
 	case DenyNoName:
-		return fmt.Sprintf("the connection to %s says no name, as SNI or Host", d.Name)
+		return fmt.Sprintf("the connection to %s says no name, as SNI or Host", clip(d.Name))
 	case DenyHidden:
-		return fmt.Sprintf("the connection to %s hides its name in an encrypted client hello", d.Name)
+		return fmt.Sprintf("the connection to %s hides its name in an encrypted client hello", clip(d.Name))
 	case DenyProtocol:
 		return who + " is spoken to in something that is neither TLS nor HTTP"
 	case DenyMethod:
@@ -98,7 +98,7 @@ func (f *flow) explainAddress(d Decision, to string) string {
 		what = f.class.what
 	}
 	if d.Name != "" {
-		return fmt.Sprintf("%s is at %s, which is %s; only a rule for that address reaches it", d.Name, f.addr, what)
+		return fmt.Sprintf("%s is at %s, which is %s; only a rule for that address reaches it", clip(d.Name), f.addr.WithZone(""), what)
 	}
 	return fmt.Sprintf("%s is %s; only a rule for that address reaches it", to, what)
 }
@@ -155,7 +155,7 @@ func (f *flow) fix(d Decision) string {
 		}
 		return target
 	case DenyAddress:
-		if f.addr.Zone() != "" || !f.To.IsValid() {
+		if f.addr.Zone() != "" {
 			return ""
 		}
 		return f.where()
