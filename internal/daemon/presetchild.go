@@ -101,7 +101,7 @@ type knownPreset struct {
 
 // newPresets starts the process, with the rights, the environment and the place
 // of this one.
-func newPresets(file string) (_ *presets, err error) {
+func newPresets(file, state string) (_ *presets, err error) {
 	p := &presets{known: map[string]knownPreset{}}
 	if file != "" {
 		if p.given, err = ReadPresets(file); err != nil {
@@ -122,7 +122,7 @@ func newPresets(file string) (_ *presets, err error) {
 	p.in, p.out = ourIn, ourOut
 	p.lines = bufio.NewReaderSize(ourOut, 4<<10)
 	p.cmd = exec.Command("/proc/self/exe")
-	p.cmd.Args = []string{"berm", "presets"}
+	p.cmd.Args = []string{"berm", "presets", state} // whose it is, for ps
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Dir = theirIn, theirOut, "/"
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C is the daemon's to handle
 	if err := p.cmd.Start(); err != nil {

@@ -109,7 +109,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	}
 	doors = append(doors, u)
 	host := sandbox.HostFacts()
-	if g.presets, err = newPresets(cfg.Presets); err != nil {
+	if g.presets, err = newPresets(cfg.Presets, g.state); err != nil {
 		return err
 	}
 
