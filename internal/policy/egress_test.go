@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -240,5 +241,22 @@ func TestParseEgressBounds(t *testing.T) {
 	}
 	if _, err := ParseEgress(json.RawMessage(`[{"allow":"preset:pip"}]`), noon, nil); err == nil {
 		t.Error("a preset where there are none")
+	}
+}
+
+// TestPage: the example of the document in docs/egress.md is one.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/egress.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "## The document\n")
+	_, rest, ok := strings.Cut(rest, "```json\n")
+	doc, _, closed := strings.Cut(rest, "```")
+	if !ok || !closed {
+		t.Fatal("the page has no example")
+	}
+	if e := parse(t, doc); len(e.Rules) < 6 {
+		t.Errorf("the example is %+v", e.Rules)
 	}
 }
