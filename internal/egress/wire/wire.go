@@ -42,6 +42,10 @@ const (
 	OpDenied  = "denied"  // the gateway refused something by itself: Reason, Kind, To or Name; no answer
 )
 
+// CloseReset is the Reason of an OpClose after the guest cut the connection off:
+// the broker's end is to be closed with a reset, too.
+const CloseReset = "reset"
+
 // An Ask is a message from a gateway. Flow numbers are the gateway's own, from 1
 // on, never used twice. accept gives a flow its number and its To, and what says
 // another To later is refused; UDP has no accept: its connect does both.

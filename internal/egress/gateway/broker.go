@@ -1,0 +1,179 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bermhq/berm/internal/egress/wire"
+)
+
+// patience is how long an answer is waited for. The broker gives up on what it
+// dials long before.
+const patience = 60 * time.Second
+
+// errGone is the answer to all that is asked when no broker is left.
+var errGone = errors.New("gateway: the broker is gone")
+
+// A broker is the client of the other socket.
+type broker struct {
+	conn *net.UnixConn
+	open chan struct{} // holds one for each ask without answer
+	gone chan struct{} // closed with the connection
+
+	mu   sync.Mutex
+	seq  uint64
+	asks map[uint64]chan reply
+}
+
+type reply struct {
+	wire.Answer
+	file *os.File // nil where nothing came along
+}
+
+// newBroker takes f, one end of a SOCK_SEQPACKET pair, and closes it.
+func newBroker(f *os.File) (*broker, error) {
+	c, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		return nil, err
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, errors.New("gateway: the broker's descriptor is no unix socket")
+	}
+	return &broker{
+		conn: u, open: make(chan struct{}, wire.MaxAsks), gone: make(chan struct{}), asks: map[uint64]chan reply{},
+	}, nil
+}
+
+// begin waits for the message that comes before all others.
+func (b *broker) begin() error {
+	r, err := b.read(make([]byte, wire.MaxMessage))
+	if err != nil {
+		return err
+	}
+	if r.file != nil {
+		r.file.Close()
+	}
+	if r.Seq != 0 {
+		return errors.New("gateway: the broker's first message is an answer")
+	}
+	return nil
+}
+
+// serve hands out answers until the connection ends.
+func (b *broker) serve() error {
+	defer close(b.gone)
+	buf := make([]byte, wire.MaxMessage)
+	for {
+		r, err := b.read(buf)
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		ch := b.asks[r.Seq]
+		delete(b.asks, r.Seq)
+		b.mu.Unlock()
+		if ch != nil {
+			ch <- r // has room for the only answer
+		} else if r.file != nil {
+			r.file.Close() // nobody waits any more
+		}
+	}
+}
+
+// read reads one message and the descriptor that came with it.
+func (b *broker) read(buf []byte) (reply, error) {
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	n, oobn, _, _, err := b.conn.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return reply{}, err
+	}
+	var r reply
+	for i, fd := range descriptors(oob[:oobn]) {
+		if i > 0 {
+			unix.Close(fd)
+			continue
+		}
+		unix.SetNonblock(fd, true) // or its reads would each hold a thread
+		r.file = os.NewFile(uintptr(fd), "outside")
+	}
+	if n == 0 && r.file == nil {
+		return reply{}, io.EOF
+	}
+	if err := json.Unmarshal(buf[:n], &r.Answer); err != nil {
+		if r.file != nil {
+			r.file.Close()
+		}
+		return reply{}, fmt.Errorf("gateway: the broker's message: %w", err)
+	}
+	return r, nil
+}
+
+func descriptors(oob []byte) (fds []int) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		if got, err := unix.ParseUnixRights(&m); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+// ask asks and waits. A file that comes with the answer is the caller's.
+func (b *broker) ask(a wire.Ask) (wire.Answer, *os.File, error) {
+	select {
+	case b.open <- struct{}{}:
+	case <-b.gone:
+		return wire.Answer{}, nil, errGone
+	}
+	defer func() { <-b.open }()
+	ch := make(chan reply, 1)
+	b.mu.Lock()
+	b.seq++
+	a.Seq = b.seq
+	b.asks[a.Seq] = ch
+	b.mu.Unlock()
+	if err := b.tell(a); err != nil {
+		return wire.Answer{}, nil, err
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case r := <-ch:
+		return r.Answer, r.file, nil
+	case <-b.gone:
+		return wire.Answer{}, nil, errGone
+	case <-late.C:
+	}
+	b.mu.Lock()
+	delete(b.asks, a.Seq)
+	b.mu.Unlock()
+	select { // it came in between
+	case r := <-ch:
+		return r.Answer, r.file, nil
+	default:
+		return wire.Answer{Seq: a.Seq, Fault: "timeout"}, nil, nil
+	}
+}
+
+// tell says something that needs no answer.
+func (b *broker) tell(a wire.Ask) error {
+	msg, err := json.Marshal(a)
+	if err == nil {
+		_, err = b.conn.Write(msg)
+	}
+	return err
+}
