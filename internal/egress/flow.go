@@ -160,8 +160,8 @@ func (s *session) connect(f *flow, a wire.Ask) {
 	}
 	c, to, err := s.dial(f, facts, d.Name)
 	if err != nil {
-		s.over(f.n)
-		s.answer(wire.Answer{Seq: a.Seq, Allow: true, Fault: fault(err)}, -1)
+		s.over(f.n, false)
+		s.answer(wire.Answer{Seq: a.Seq, Fault: fault(err)}, -1)
 		return
 	}
 	fd, d := l.open(f, c, to, d.Name)
@@ -387,12 +387,16 @@ func (s *session) request(a wire.Ask) wire.Answer {
 }
 
 // over forgets a flow.
-func (s *session) over(n uint64) {
+func (s *session) over(n uint64, reset bool) {
+	cut := (*kept).shutdown
+	if reset {
+		cut = (*kept).reset
+	}
 	s.l.mu.Lock()
 	f := s.flows[n]
 	tell := func() {}
 	if f != nil {
-		tell = s.l.end(f)
+		tell = s.l.endBy(f, cut)
 	}
 	s.l.mu.Unlock()
 	tell()
@@ -451,7 +455,7 @@ func (l *link) denial(facts policy.Flow, d policy.Decision) (tell func()) {
 	if l.opt.Learn && d.Reason == policy.DenyNoRule && data.Fix == "" && facts.Seen != policy.SeenUDP {
 		data.Fix = data.Target
 	}
-	return func() { l.tell.deny(data, 1, hint(data.Fix)) }
+	return func() { l.tell.deny(data, 1) }
 }
 
 // learnFlow keeps what somebody wanted to reach.
@@ -487,9 +491,11 @@ func (l *link) reported(a wire.Ask) {
 		data.Target, data.Name = name, name
 	case a.Kind == "icmp": // has no port
 		data.Target = data.Address
+	case name != "":
+		data.Target, data.Name = net.JoinHostPort(name, strconv.Itoa(int(a.To.Port()))), name
 	}
 	if data.Target == "" {
 		data.Target = "?"
 	}
-	l.tell.deny(data, max(1, a.Count), "")
+	l.tell.deny(data, max(1, a.Count))
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -209,6 +210,33 @@ func TestCaps(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestReset: what a guest cut off is cut off outside, too, and does not end as if
+// all was said.
+func TestReset(t *testing.T) {
+	ended := make(chan error, 1)
+	s := newServer(t, "127.0.0.1:0", func(c net.Conn) {
+		_, err := io.Copy(io.Discard, c)
+		ended <- err
+	})
+	b := newBench(t, nil, Link{Policy: allowing(t, s, "")})
+	g := b.gateway()
+	for reason, want := range map[string]error{"": nil, wire.CloseReset: syscall.ECONNRESET} {
+		_, c := g.connect(s.at, raw)
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.wire.SendAsk(wire.Ask{Op: wire.OpClose, Flow: g.flow, Reason: reason}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, want) {
+			t.Errorf("%q: the server saw %v", reason, err)
+		}
+		if !cutOff(c) {
+			t.Errorf("%q: the gateway's copy goes on", reason)
+		}
+	}
 }
 
 // TestBytes: the gateway says nothing, and the kernel counts.

@@ -103,14 +103,6 @@ func (l *link) change(p *policy.Egress) {
 	all(tells)
 }
 
-// hint is a rule to add, as something to type.
-func hint(rule string) string {
-	if rule == "" {
-		return ""
-	}
-	return "berm run --allow " + quote(rule) + " ..."
-}
-
 // again decides once more about open flows that which picks, by what is known of
 // them, and ends those that are not allowed any more. mu is held; what it returns
 // is to be called without.
@@ -151,13 +143,15 @@ func (l *link) still(f *flow) policy.Decision {
 
 // end counts what a flow has carried, ends its connection for whoever holds it,
 // and forgets it. mu is held; what it returns is to be called without.
-func (l *link) end(f *flow) (tell func()) {
+func (l *link) end(f *flow) (tell func()) { return l.endBy(f, (*kept).shutdown) }
+
+func (l *link) endBy(f *flow, cut func(*kept)) (tell func()) {
 	if f.state == flowOver {
 		return func() {}
 	}
 	l.sample(f)
 	if f.conn != nil {
-		f.conn.shutdown()
+		cut(f.conn)
 		f.conn.close()
 		f.conn = nil
 	}

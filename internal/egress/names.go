@@ -67,12 +67,12 @@ func (l *link) name(ctx context.Context, a wire.Ask) wire.Answer {
 			word = "TYPE" + strconv.Itoa(int(a.Type))
 		}
 		l.tell.deny(api.EgressData{Kind: "dns", Target: name, Name: name, Rule: r.Text, Reason: policy.DenyQuery,
-			Text: word + " is not answered: only A and AAAA are"}, 1, "")
+			Text: word + " is not answered: only A and AAAA are"}, 1)
 		return out
 	}
 	got, err := l.cache.lookup(ctx, question{name, a.Type})
 	if err != nil {
-		out.Fault, out.TTL = unresolved, 0
+		out.Fault, out.TTL, out.Allow = unresolved, 0, false
 		return out
 	}
 	var refused policy.Decision
@@ -101,7 +101,7 @@ func (l *link) name(ctx context.Context, a wire.Ask) wire.Answer {
 // noName answers and records that a name is not resolved.
 func (l *link) noName(seq uint64, name string, d policy.Decision, rule string) wire.Answer {
 	shown := printable(name)
-	l.tell.deny(api.EgressData{Kind: "dns", Target: shown, Name: shown, Rule: rule, Reason: d.Reason, Text: d.Text, Fix: d.Fix}, 1, hint(d.Fix))
+	l.tell.deny(api.EgressData{Kind: "dns", Target: shown, Name: shown, Rule: rule, Reason: d.Reason, Text: d.Text, Fix: d.Fix}, 1)
 	return wire.Answer{Seq: seq, NXName: true, Reason: d.Reason, Text: d.Text, Fix: d.Fix}
 }
 
@@ -136,7 +136,7 @@ func (l *link) learnName(seq uint64, name string, qtype uint16) wire.Answer {
 	}
 	l.mu.Unlock()
 	out.Addrs = addrs
-	l.tell.deny(api.EgressData{Kind: "dns", Target: name, Name: name, Reason: learning.Reason, Text: learning.Text, Fix: name}, 1, hint(name))
+	l.tell.deny(api.EgressData{Kind: "dns", Target: name, Name: name, Reason: learning.Reason, Text: learning.Text, Fix: name}, 1)
 	return out
 }
 
@@ -166,12 +166,4 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
-}
-
-// quote makes a rule one word of a command line.
-func quote(rule string) string {
-	if strings.ContainsFunc(rule, func(r rune) bool { return strings.ContainsRune(" *?[]{}'\"\\$&;|<>()`~#!", r) }) {
-		return "'" + strings.ReplaceAll(rule, "'", `'\''`) + "'"
-	}
-	return rule
 }

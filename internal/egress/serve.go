@@ -140,7 +140,7 @@ func (s *session) begin(a wire.Ask) (do func()) {
 	case wire.OpRequest:
 		return func() { s.answer(s.request(a), -1) }
 	case wire.OpClose:
-		s.over(a.Flow)
+		s.over(a.Flow, a.Reason == wire.CloseReset)
 	case wire.OpDenied:
 		s.l.reported(a)
 	}

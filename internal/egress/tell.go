@@ -65,15 +65,14 @@ func newTeller(sink func(Event)) *teller {
 }
 
 // deny tells of n refusals of one kind, at most deniedASec a second one by one.
-// hint is the way to allow it, for people.
-func (t *teller) deny(d api.EgressData, n int, hint string) {
+func (t *teller) deny(d api.EgressData, n int) {
 	d.Verdict = "denied"
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return
 	}
-	t.list(d, hint)
+	t.list(d)
 	now := time.Now()
 	c := t.tally(tallyKey{kind: d.Kind, target: d.Target, why: d.Reason}, now)
 	if c == nil {
@@ -268,7 +267,7 @@ func (t *teller) close() {
 }
 
 // list adds a denial to the summary, each once.
-func (t *teller) list(d api.EgressData, hint string) {
+func (t *teller) list(d api.EgressData) {
 	k := denialKey{d.Kind, d.Target, d.Reason}
 	if t.seen[k] {
 		return
@@ -278,7 +277,7 @@ func (t *teller) list(d api.EgressData, hint string) {
 		return
 	}
 	t.seen[k] = true
-	x := api.Denial{Kind: "egress", Target: d.Target, Rule: d.Rule, Reason: d.Text, Fix: hint}
+	x := api.Denial{Kind: "egress", Target: d.Target, Rule: d.Rule, Reason: d.Text, Fix: d.Fix}
 	if x.Rule == "" {
 		x.Rule = "end"
 	}

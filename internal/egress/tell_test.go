@@ -20,16 +20,16 @@ func TestCounted(t *testing.T) {
 	e := &events{}
 	l := newTeller(e.sink)
 	for i := range 500 {
-		l.deny(api.EgressData{Kind: "dns", Target: "a.test", Reason: policy.DenyNoRule}, 1, "")
-		l.deny(api.EgressData{Kind: "tcp", Target: fmt.Sprint(i), Reason: policy.DenyNoRule, Text: "why", Rule: "r"}, 1, "how")
+		l.deny(api.EgressData{Kind: "dns", Target: "a.test", Reason: policy.DenyNoRule}, 1)
+		l.deny(api.EgressData{Kind: "tcp", Target: fmt.Sprint(i), Reason: policy.DenyNoRule, Text: "why", Rule: "r", Fix: "how"}, 1)
 		l.allow(api.EgressData{Kind: "tls", Target: "b.test:443", Rule: "b.test"})
 	}
-	l.deny(api.EgressData{Kind: "icmp", Target: "c", Reason: policy.DenyICMP}, 77, "")
+	l.deny(api.EgressData{Kind: "icmp", Target: "c", Reason: policy.DenyICMP}, 77)
 	l.bytes(api.EgressData{Kind: "tls", Target: "b.test:443", Rule: "b.test"}, 10, 20)
 	l.bytes(api.EgressData{Kind: "tls", Target: "b.test:443", Rule: "b.test"}, 1, 2)
 	l.hurry()
 	l.close()
-	l.deny(api.EgressData{Kind: "dns", Target: "late", Reason: policy.DenyNoRule}, 1, "")
+	l.deny(api.EgressData{Kind: "dns", Target: "late", Reason: policy.DenyNoRule}, 1)
 
 	type sum struct{ n, events int }
 	got := map[string]sum{}
@@ -84,7 +84,7 @@ func TestTooManyKinds(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		for i := range all {
-			l.deny(api.EgressData{Kind: "tcp", Target: fmt.Sprint(i), Reason: policy.DenyNoRule}, 1, "")
+			l.deny(api.EgressData{Kind: "tcp", Target: fmt.Sprint(i), Reason: policy.DenyNoRule}, 1)
 		}
 		close(done)
 	}()

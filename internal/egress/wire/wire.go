@@ -75,8 +75,8 @@ type Answer struct {
 	Addrs   []netip.Addr `json:"addrs,omitempty"`   // name: of the asked type, may be none
 	TTL     uint32       `json:"ttl,omitempty"`     // name: seconds
 	NXName  bool         `json:"nx,omitempty"`      // name: it does not exist
-	// Fault says why an allowed connection could not be made: refused,
-	// unreachable, timeout, or a name that could not be resolved.
+	// Fault says, with neither Allow nor a Reason, why what is allowed could not
+	// be had: refused, unreachable, timeout, or unresolved for a name.
 	Fault  string `json:"fault,omitempty"`
 	Reason string `json:"reason,omitempty"` // of a denial, as policy has it
 	Text   string `json:"text,omitempty"`
