@@ -158,8 +158,12 @@ func validName(name string) bool {
 	return true
 }
 
+// shownLong is how much of a text from inside is told.
+const shownLong = 512
+
 // printable makes what a gateway said fit for people's terminals.
 func printable(s string) string {
+	s = s[:min(len(s), shownLong)]
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r > 0x7e {
 			return '?'

@@ -15,7 +15,7 @@ import (
 const (
 	MaxName   = 253
 	MaxMethod = 32
-	MaxPath   = 2048
+	MaxPath   = 8 << 10 // a request line is no longer
 	MaxWord   = 32 // of Seen, Kind and Reason
 	MaxCount  = 1 << 20
 	MaxAddrs  = 32 // in an Answer

@@ -110,7 +110,7 @@ func TestAskWithDescriptors(t *testing.T) {
 }
 
 func TestMalformedAsks(t *testing.T) {
-	long := strings.Repeat("x", 4000)
+	long := strings.Repeat("x", MaxPath+1)
 	for _, s := range []string{
 		``, `null`, `[]`, `"name"`, `{}`, `{"op":"name"}`, `{"op":"none","seq":1}`, `{"op":"close","seq":1}`,
 		`{"op":"name","seq":1}{"op":"name","seq":2}`, `{"op":"name","seq":1} x`, `{"op":"name","seq":-1}`, `{"op":"name","seq":1.5}`,
