@@ -223,6 +223,12 @@ func TestEgressOfTokens(t *testing.T) {
 	if _, child := f.make(t, small, api.TokenRequest{Role: api.RoleAgent}); string(child.Ceiling.Egress) != string(written) || child.Default != nil {
 		t.Errorf("a token made with it: %+v, %+v", child.Ceiling, child.Default)
 	}
+	for _, less := range []string{string(written), `[{"allow":"a.test:443"}]`, `[{"deny":"a.test"},{"allow":"preset:pip","expires":"1m"}]`} {
+		p := &api.Policy{Egress: json.RawMessage(less)}
+		if _, child := f.make(t, small, api.TokenRequest{Role: api.RoleAgent, Ceiling: p, Default: p}); string(child.Ceiling.Egress) != less || string(child.Default.Egress) != less {
+			t.Errorf("%s: %+v", less, child)
+		}
+	}
 	if _, child := f.make(t, small, api.TokenRequest{Role: api.RoleAgent, Ceiling: &api.Policy{Egress: json.RawMessage("[]")}}); string(child.Ceiling.Egress) != "[]" {
 		t.Errorf("a narrower one: %+v", child.Ceiling)
 	}

@@ -208,7 +208,9 @@ func TestSetEgress(t *testing.T) {
 	if err := r.Pause(agent, sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	changed(agent, `[]`, "t-agent", wide)
+	narrow := `[{"deny":"b.test"},{"allow":"*.test:443"}]`
+	changed(agent, narrow, "t-agent", wide)
+	changed(agent, `[]`, "t-agent", narrow)
 	if err := r.Resume(agent, sb.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -220,6 +222,30 @@ func TestSetEgress(t *testing.T) {
 	}
 	if _, err := r.SetEgress(operator, sb.ID, rules(`[]`)); code(err) != api.CodeSandboxEnded {
 		t.Errorf("of one that ended: %v", err)
+	}
+}
+
+// What rules have used goes with their text, so its user may drop a rule that
+// counts, and not write it anew.
+func TestNarrowingKeepsCounts(t *testing.T) {
+	r, _ := newDurable(t, linked())
+	agent := by(t, api.RoleAgent)
+	const twice, plain = `{"allow":"a.test:443","uses":2}`, `{"allow":"b.test:443"}`
+	for to, want := range map[string]string{
+		"[" + twice + "," + plain + "]": "<nil>", "[" + twice + "]": "<nil>", "[" + plain + "]": "<nil>", "[]": "<nil>",
+		`[{"deny":"b.test"},` + twice + `]`:                                 "<nil>",
+		`[{"allow":"a.test:443","uses":1},` + plain + `]`:                   api.CodePolicyWider,
+		`[{"allow":"a.test:443","uses":2,"connections":1}]`:                 api.CodePolicyWider,
+		`[{"allow":"a.test:443"}]`:                                          api.CodePolicyWider,
+		`[{"allow":"a.test:443","uses":3}]`:                                 api.CodePolicyWider,
+		`[{"allow":"a.test:443","uses":2,"expires":"1h"}]`:                  api.CodePolicyWider,
+		`[` + twice + `,{"allow":"a.test:443","methods":["GET"],"uses":1}]`: api.CodePolicyWider,
+	} {
+		id := r.linked(t, "["+twice+","+plain+"]")
+		if _, err := r.SetEgress(agent, id, rules(to)); code(err) != want {
+			t.Errorf("%s: %v", to, err)
+		}
+		r.Delete(agent, id)
 	}
 }
 

@@ -48,7 +48,7 @@ func newWorld(t *testing.T, adjust ...func(*server.Options)) *world {
 func newWorldWith(t *testing.T, engine sandbox.Options, adjust ...func(*server.Options)) *world {
 	testkit.NoLeak(t)
 	w := &world{t: t, store: newFakeStore(), auth: newFakeAuth(), log: &syncBuffer{}}
-	w.be = mem.New(mem.Options{Boundary: api.BoundaryUserKernel, Dir: t.TempDir()})
+	w.be = mem.New(mem.Options{Boundary: api.BoundaryUserKernel, Dir: t.TempDir(), Gateway: func(id string, c *net.UnixConn) { go engine.Egress.Serve(id, c) }})
 	opt := server.Options{
 		Log: slog.New(slog.NewTextHandler(w.log, nil)), Auth: w.auth, Store: w.store, BadTokens: 1 << 20,
 		Version:   api.Version{Version: "v1"},
