@@ -224,7 +224,7 @@ def test_egress(daemon: Client, box: Sandbox) -> None:
             closed.pause()
             assert closed.set_egress([]).egress == []
             closed.resume()
-        assert closed.egress().egress == []  # of one that has ended, too
+        assert daemon.connect(closed.id).egress().egress == []  # of one that has ended, too
     finally:
         daemon.json("DELETE", "/v1/tokens/" + made["info"]["token_id"])
 
