@@ -66,9 +66,10 @@ func Pair(kind int) (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pair-a"), os.NewFile(uintptr(fds[1]), "pair-b"), nil
 }
 
-// linkBuffer is what may be under way on a link in one direction: more frames of
-// full size than TCP has in flight, because what does not fit is dropped, as on
-// any wire. The kernel counts it as memory of whoever sends.
+// linkBuffer is what may be under way on a link in one direction: as many frames
+// of full size as a few streams have in flight, because what does not fit is
+// dropped, as on any wire (measured: see docs/rationale.md). The kernel counts it
+// as memory of whoever sends.
 const linkBuffer = 4 << 20
 
 // Link makes the pair that is a sandbox's wire: frames are messages. The host's
