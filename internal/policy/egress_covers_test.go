@@ -48,6 +48,8 @@ func TestCovers(t *testing.T) {
 		{"10.0.0.0/8", "10.1.0.0/16", true},
 		{"10.0.0.0/8", "10.1.0.0/16:80", true},
 		{"10.0.0.0/7", "10.1.0.0/16", false},
+		{"168.63.129.0/24", "168.63.129.16", false}, // the range does not name it
+		{"168.63.129.0/24", "168.63.129.17", true},
 		{"a.test:443", "a.test:443 10.0.0.0/8", false},
 		{"a.test:443 10.0.0.0/8", "a.test:443 10.0.0.1", true},
 
@@ -110,6 +112,8 @@ func TestCovers(t *testing.T) {
 		{`[{"allow":"a.test","uses":5},{"allow":"*.test"}]`, "b.test", true},
 		{`[{"allow":"a.test","uses":5},{"allow":"*.test"}]`, `[{"allow":"*.test","uses":5}]`, true},
 		{`[{"allow":"a.test","uses":5},{"allow":"*.test"}]`, `[{"deny":"a.test"},{"allow":"*.test"}]`, true},
+		{`[{"allow":"a.test","expires":"1m"},{"allow":"*.test"}]`, `[{"deny":"a.test"},{"allow":"*.test"}]`, true},
+		{`[{"allow":"a.test","expires":"1m"},{"allow":"*.test"}]`, `[{"deny":"a.test","expires":"2m"},{"allow":"*.test"}]`, false},
 		{`[{"allow":"a.test"},{"allow":"10.0.0.1","uses":2}]`, `[{"allow":"a.test"},{"allow":"10.0.0.1","uses":2},{"deny":"b.test"}]`, false}, // a.test at 10.0.0.1 is not counted
 
 		{"preset:pip", "preset:pip", true},
@@ -155,7 +159,7 @@ func (d dice) some(of ...string) []string {
 }
 
 func (d dice) time() time.Time {
-	return pick(d, time.Time{}, time.Time{}, time.Time{}, noon.Add(-time.Minute), noon.Add(time.Minute))
+	return pick(d, time.Time{}, time.Time{}, time.Time{}, noon.Add(-time.Minute), noon.Add(time.Minute), noon.Add(2*time.Minute))
 }
 
 var worldNames = []string{"test", "a.test", "b.test", "x.a.test"}
@@ -168,7 +172,7 @@ func (d dice) rule() EgressRule {
 	case 1:
 		r.Suffix = pick(d, "test", "a.test")
 	default:
-		r.Prefix = netip.MustParsePrefix(pick(d, "0.0.0.0/0", "0.0.0.0/0", "192.0.0.0/8", "192.0.2.0/24", "192.0.2.1/32", "10.0.0.0/8", "10.0.0.1/32", "8.0.0.0/5", "169.254.0.0/16"))
+		r.Prefix = netip.MustParsePrefix(pick(d, "0.0.0.0/0", "0.0.0.0/0", "192.0.0.0/8", "192.0.2.0/24", "192.0.2.1/32", "10.0.0.0/8", "10.0.0.1/32", "8.0.0.0/5", "169.254.0.0/16", "168.63.129.0/24", "168.63.129.16/32"))
 	}
 	if d.Intn(4) == 0 {
 		r.Methods = d.some("GET", "PUT")
@@ -234,8 +238,8 @@ func (d dice) near(e *Egress) *Egress {
 
 func (d dice) flow() Flow {
 	f := Flow{
-		Now: pick(d, noon.Add(-time.Hour), noon, noon, noon.Add(time.Hour)),
-		To: netip.AddrPortFrom(netip.MustParseAddr(pick(d, "192.0.2.1", "192.0.2.2", "198.51.100.1", "10.0.0.1", "10.0.0.2", "169.254.169.254", "127.0.0.1", "::ffff:10.0.0.1")),
+		Now: pick(d, noon.Add(-time.Hour), noon, noon, noon.Add(90*time.Second), noon.Add(time.Hour)),
+		To: netip.AddrPortFrom(netip.MustParseAddr(pick(d, "192.0.2.1", "192.0.2.2", "198.51.100.1", "10.0.0.1", "10.0.0.2", "169.254.169.254", "127.0.0.1", "168.63.129.16", "::ffff:10.0.0.1")),
 			pick[uint16](d, 80, 443, 443)),
 		Names:  d.some(worldNames...),
 		Own:    d.Intn(6) == 0,
@@ -285,7 +289,7 @@ func TestCoversHolds(t *testing.T) {
 		}
 	}
 	t.Logf("%d documents covered, %d not, %d flows", covered, refused, passed)
-	if covered < rounds/10 || passed < rounds || refused < rounds/10 {
+	if covered < rounds/10 || passed < rounds/2 || refused < rounds/10 {
 		t.Errorf("%d covered, %d not, %d flows: this proves little", covered, refused, passed)
 	}
 }
