@@ -16,7 +16,7 @@ const (
 	MaxName   = 253
 	MaxMethod = 32
 	MaxPath   = 8 << 10 // a request line is no longer
-	MaxWord   = 32 // of Seen, Kind and Reason
+	MaxWord   = 32      // of Seen, Kind and Reason
 	MaxCount  = 1 << 20
 	MaxAddrs  = 32 // in an Answer
 )

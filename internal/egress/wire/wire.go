@@ -29,7 +29,7 @@ const (
 	GuestMAC   = "\x02\x62\x65\x72\x6d\x02"
 
 	MaxMessage = 64 << 10 // room for the longest path with every byte escaped
-	MaxAsks    = 128 // that a gateway may have open; the next is not read before
+	MaxAsks    = 128      // that a gateway may have open; the next is not read before
 )
 
 // What a gateway asks.
