@@ -140,7 +140,7 @@ func TestCaps(t *testing.T) {
 			return fail
 		}})
 		g := b.gateway()
-		if _, c := g.connect(s.at, raw); c == nil {
+		if _, c := g.connect(s.at, raw); c == nil || !works(c) {
 			t.Fatal("the second use")
 		}
 		mu.Lock()
