@@ -450,3 +450,51 @@ func TestClientEarly(t *testing.T) {
 	c.Close()
 	until(t, "the first is closed with the connection", closed(0))
 }
+
+// An engine that reads nothing holds up no end: neither the word of a new
+// gateway nor anything else waits for it.
+func TestGatewayUnheard(t *testing.T) {
+	r := serve(t, Config{every: time.Millisecond}, ModeUnit)
+	conn := dialTo(r.path)
+	defer conn.Close()
+	buf := make([]byte, maxMessage)
+	ask := func(q request, files ...*os.File) (a reply, got []*os.File) {
+		t.Helper()
+		if err := send(conn, q, files...); err != nil {
+			t.Fatal(err)
+		}
+		got, err := receive(conn, buf, &a)
+		if err != nil || a.Err != nil {
+			t.Fatalf("%s: %+v, %v", q.Op, a.Err, err)
+		}
+		return a, got
+	}
+	ask(request{Seq: 1, Op: "hello", Version: Version, Oldest: oldest})
+	l := fakeLaunch(r.id())
+	l.Link, l.DeadlineMS = true, time.Now().Add(2*time.Second).UnixMilli()
+	spec := devNull()
+	defer spec.Close()
+	a, files := ask(request{Seq: 2, Op: "launch", Launch: &l}, spec)
+	defer closeAll(files)
+	if !a.Link || !a.Control {
+		t.Fatalf("%+v", a)
+	}
+	// Answers that nobody reads, until none can be written any more.
+	conn.SetWriteDeadline(time.Now().Add(time.Second))
+	for n := uint64(3); ; n++ {
+		if send(conn, request{Seq: n, Op: "list"}) != nil {
+			break
+		}
+	}
+	if _, err := files[3].WriteString("frame"); err != nil { // control, agent, upper, link
+		t.Fatal(err)
+	}
+	h, _ := jail.FindHierarchy()
+	until(t, "its deadline ends it", func() bool { return len(h.Named(groupName(l.ID))) == 0 })
+	if late := time.Since(time.UnixMilli(l.DeadlineMS)); late > 3*time.Second {
+		t.Errorf("%v late", late) // the patience with the engine is longer
+	}
+	if got := procsNamed(gatewayName); len(got) > 0 {
+		t.Errorf("gateways %v", got)
+	}
+}

@@ -43,7 +43,7 @@ func (b *Backend) Walls(ctx context.Context) ([]api.Wall, error) {
 	return []api.Wall{
 		holds("environment", "a new root per sandbox: a read-only image and an empty writable layer; no host path is in its mount namespace"),
 		holds("credentials", "nothing of the host's environment, files, agents or sockets goes in but what flags name"),
-		holds("network", "an empty network namespace and no link: loopback inside, no route anywhere"),
+		holds("network", "an empty network namespace: loopback inside, and where a policy asks for it one wire, to a gateway without sockets"),
 		cap("memory", "memory", "memory", "cgroup "+version+" memory limit from birth, gVisor's own memory included"),
 		cap("processes", "pids", "pids", "a limit inside, and a cgroup "+version+" task limit around all of it"),
 		cap("cpu", "cpu", "cpus", "cgroup "+version+" cpu quota"),
