@@ -1,10 +1,7 @@
 package gateway
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync"
@@ -24,7 +21,7 @@ var errGone = errors.New("gateway: the broker is gone")
 
 // A broker is the client of the other socket.
 type broker struct {
-	conn *net.UnixConn
+	conn *wire.Conn
 	open chan struct{} // holds one for each ask without answer
 	gone chan struct{} // closed with the connection
 
@@ -51,13 +48,13 @@ func newBroker(f *os.File) (*broker, error) {
 		return nil, errors.New("gateway: the broker's descriptor is no unix socket")
 	}
 	return &broker{
-		conn: u, open: make(chan struct{}, wire.MaxAsks), gone: make(chan struct{}), asks: map[uint64]chan reply{},
+		conn: wire.NewConn(u), open: make(chan struct{}, wire.MaxAsks), gone: make(chan struct{}), asks: map[uint64]chan reply{},
 	}, nil
 }
 
 // begin waits for the message that comes before all others.
 func (b *broker) begin() error {
-	r, err := b.read(make([]byte, wire.MaxMessage))
+	r, err := b.read()
 	if err != nil {
 		return err
 	}
@@ -73,9 +70,8 @@ func (b *broker) begin() error {
 // serve hands out answers until the connection ends.
 func (b *broker) serve() error {
 	defer close(b.gone)
-	buf := make([]byte, wire.MaxMessage)
 	for {
-		r, err := b.read(buf)
+		r, err := b.read()
 		if err != nil {
 			return err
 		}
@@ -92,44 +88,13 @@ func (b *broker) serve() error {
 }
 
 // read reads one message and the descriptor that came with it.
-func (b *broker) read(buf []byte) (reply, error) {
-	oob := make([]byte, unix.CmsgSpace(4*4))
-	n, oobn, _, _, err := b.conn.ReadMsgUnix(buf, oob)
-	if err != nil {
-		return reply{}, err
+func (b *broker) read() (reply, error) {
+	a, fd, err := b.conn.ReceiveAnswer()
+	if err != nil || fd < 0 {
+		return reply{Answer: a}, err
 	}
-	var r reply
-	for i, fd := range descriptors(oob[:oobn]) {
-		if i > 0 {
-			unix.Close(fd)
-			continue
-		}
-		unix.SetNonblock(fd, true) // or its reads would each hold a thread
-		r.file = os.NewFile(uintptr(fd), "outside")
-	}
-	if n == 0 && r.file == nil {
-		return reply{}, io.EOF
-	}
-	if err := json.Unmarshal(buf[:n], &r.Answer); err != nil {
-		if r.file != nil {
-			r.file.Close()
-		}
-		return reply{}, fmt.Errorf("gateway: the broker's message: %w", err)
-	}
-	return r, nil
-}
-
-func descriptors(oob []byte) (fds []int) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	for _, m := range messages {
-		if got, err := unix.ParseUnixRights(&m); err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	return fds
+	unix.SetNonblock(fd, true) // or its reads would each hold a thread
+	return reply{a, os.NewFile(uintptr(fd), "outside")}, nil
 }
 
 // ask asks and waits. A file that comes with the answer is the caller's.
@@ -170,10 +135,4 @@ func (b *broker) ask(a wire.Ask) (wire.Answer, *os.File, error) {
 }
 
 // tell says something that needs no answer.
-func (b *broker) tell(a wire.Ask) error {
-	msg, err := json.Marshal(a)
-	if err == nil {
-		_, err = b.conn.Write(msg)
-	}
-	return err
-}
+func (b *broker) tell(a wire.Ask) error { return b.conn.SendAsk(a) }

@@ -180,6 +180,11 @@ func (f *flow) refused(q *sniff.Request) (refusal, bool) {
 	if q.Port != 0 && q.Port != f.to.Port() {
 		return bad(q, "Host names another port than that of the connection"), false
 	}
+	if len(q.Path) > wire.MaxPath {
+		r := bad(q, fmt.Sprintf("a path of more than %d bytes", wire.MaxPath))
+		r.status = "414 URI Too Long"
+		return r, false
+	}
 	return refusal{}, true
 }
 

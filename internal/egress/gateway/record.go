@@ -53,7 +53,7 @@ func (r *records) add(kind, reason string, to netip.AddrPort, name string) {
 }
 
 func (r *records) say(k recordKey, n int) {
-	r.tell(wire.Ask{Op: wire.OpDenied, Kind: k.kind, Reason: k.reason, To: k.to, Name: k.name, Count: n})
+	r.tell(wire.Ask{Op: wire.OpDenied, Kind: k.kind, Reason: k.reason, To: k.to, Name: k.name, Count: min(n, wire.MaxCount)})
 }
 
 // run tells what was counted, until stop is closed.

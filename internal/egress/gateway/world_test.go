@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -60,7 +59,7 @@ func pair(t testing.TB) (a, b *os.File) {
 // fake is a broker that does what decide says, and dials what a test serves.
 type fake struct {
 	t      testing.TB
-	conn   *net.UnixConn
+	conn   *wire.Conn
 	decide func(wire.Ask) wire.Answer
 
 	mu     sync.Mutex
@@ -108,15 +107,12 @@ func usual(a wire.Ask) wire.Answer {
 }
 
 func (f *fake) serve() {
-	buf := make([]byte, wire.MaxMessage)
 	for {
-		n, err := f.conn.Read(buf)
-		if err != nil || n == 0 {
-			return
+		a, err := f.conn.ReceiveAsk()
+		if errors.Is(err, wire.ErrMessage) {
+			f.t.Errorf("asked: %v", err)
 		}
-		var a wire.Ask
-		if err := json.Unmarshal(buf[:n], &a); err != nil {
-			f.t.Errorf("ask %q: %v", buf[:n], err)
+		if err != nil {
 			return
 		}
 		f.mu.Lock()
@@ -146,7 +142,6 @@ func (f *fake) serve() {
 func (f *fake) answer(a wire.Ask) {
 	r := f.decide(a)
 	r.Seq = a.Seq
-	var oob []byte
 	if a.Op == wire.OpConnect && r.Allow {
 		f.mu.Lock()
 		to, known := f.routes[a.To]
@@ -164,7 +159,7 @@ func (f *fake) answer(a wire.Ask) {
 			f.mu.Unlock()
 			sc, err := c.(syscall.Conn).SyscallConn()
 			if err == nil {
-				err = sc.Control(func(fd uintptr) { oob = unix.UnixRights(int(fd)); f.send(r, oob) })
+				err = sc.Control(func(fd uintptr) { f.send(r, int(fd)) })
 			}
 			if err != nil {
 				f.t.Error(err)
@@ -172,15 +167,11 @@ func (f *fake) answer(a wire.Ask) {
 			return
 		}
 	}
-	f.send(r, oob)
+	f.send(r, -1)
 }
 
-func (f *fake) send(r wire.Answer, oob []byte) {
-	msg, err := json.Marshal(r)
-	if err == nil {
-		_, _, err = f.conn.WriteMsgUnix(msg, oob, nil)
-	}
-	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
+func (f *fake) send(r wire.Answer, fd int) {
+	if err := f.conn.SendAnswer(r, fd); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
 		f.t.Errorf("answer: %v", err)
 	}
 }
@@ -269,9 +260,9 @@ func newFake(t testing.TB, end *os.File, decide func(wire.Ask) wire.Answer) *fak
 	if decide == nil {
 		decide = usual
 	}
-	f := &fake{t: t, conn: c.(*net.UnixConn), decide: decide, routes: map[netip.AddrPort]string{},
+	f := &fake{t: t, conn: wire.NewConn(c.(*net.UnixConn)), decide: decide, routes: map[netip.AddrPort]string{},
 		socks: map[uint64]net.Conn{}, change: make(chan struct{})}
-	f.send(wire.Answer{}, nil)
+	f.send(wire.Answer{}, -1)
 	go f.serve()
 	t.Cleanup(func() {
 		f.conn.Close()
