@@ -40,6 +40,8 @@ func TestTenancy(t *testing.T) {
 		"Pause":        func() error { return r.Pause(ctx, id) },
 		"Resume":       func() error { return r.Resume(ctx, id) },
 		"Metrics":      func() error { _, err := r.Metrics(ctx, id); return err },
+		"Egress":       func() error { _, err := r.Egress(ctx, id); return err },
+		"SetEgress":    func() error { _, err := r.SetEgress(ctx, id, rules("[]")); return err },
 		"Exec":         func() error { _, err := r.Exec(ctx, id, api.ExecRequest{Cmd: "x"}, sandbox.Streams{}); return err },
 		"Spawn":        func() error { _, err := r.Spawn(ctx, id, api.ExecRequest{Cmd: "x"}); return err },
 		"Execs":        func() error { _, err := r.Execs(ctx, id); return err },
