@@ -255,7 +255,7 @@ func (d dice) flow() Flow {
 
 func TestCoversHolds(t *testing.T) {
 	d := dice{rand.New(rand.NewSource(7))}
-	rounds, flows := 8000, 60
+	rounds, flows := 4000, 40
 	if testing.Short() {
 		rounds = 1000
 	}
@@ -289,7 +289,7 @@ func TestCoversHolds(t *testing.T) {
 		}
 	}
 	t.Logf("%d documents covered, %d not, %d flows", covered, refused, passed)
-	if covered < rounds/10 || passed < rounds/2 || refused < rounds/10 {
+	if covered < rounds/10 || passed < rounds/4 || refused < rounds/10 {
 		t.Errorf("%d covered, %d not, %d flows: this proves little", covered, refused, passed)
 	}
 }
@@ -298,7 +298,7 @@ func TestCoversHolds(t *testing.T) {
 // is accepted unseen is allowed unseen.
 func TestAcceptHolds(t *testing.T) {
 	d := dice{rand.New(rand.NewSource(11))}
-	for range 30000 {
+	for range 15000 {
 		e, f := d.rules(), d.flow()
 		a := e.Accept(f)
 		if c := e.Connect(f); c.Allow && !a.Allow {
