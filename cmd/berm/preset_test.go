@@ -31,13 +31,11 @@ func registry(t *testing.T, name string) policy.Preset {
 	if err != nil {
 		t.Skipf("needs %s of this host and its registry: %v", name, err)
 	}
-	for _, host := range p.Hosts {
-		c, err := new(net.Dialer).DialContext(ctx, "tcp", host)
-		if err != nil {
-			t.Skipf("needs the registry of %s: %v", name, err)
-		}
-		c.Close()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", p.Hosts[0]) // another may be reached through it
+	if err != nil {
+		t.Skipf("needs the registry of %s: %v", name, err)
 	}
+	c.Close()
 	return p
 }
 

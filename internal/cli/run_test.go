@@ -149,7 +149,7 @@ func TestRunEnvironment(t *testing.T) {
 	got := strings.Split(strings.TrimSpace(out), "\n")
 	slices.Sort(got)
 	want := []string{"A=1=2", "HOME=/home/agent", "LANG=C.UTF-8",
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin", "PWD=/workspace", "PYTHONUNBUFFERED=1", "USER=agent"}
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin:/home/agent/.local/bin", "PWD=/workspace", "PYTHONUNBUFFERED=1", "USER=agent"}
 	if !slices.Equal(got, want) {
 		t.Errorf("env = %q", got)
 	}

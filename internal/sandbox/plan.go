@@ -27,7 +27,7 @@ const (
 
 // baseEnv is what every command finds, whatever the host's environment holds.
 var baseEnv = map[string]string{
-	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin",
+	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin:" + api.GuestHome + "/.local/bin",
 	"HOME": api.GuestHome,
 	"USER": api.GuestUser,
 	"LANG": "C.UTF-8",
