@@ -37,8 +37,12 @@ const (
 	maxPresetLine = 256 << 10
 )
 
-// RunPresets is the main of that process.
-func RunPresets([]string) error {
+// RunPresets is the main of that process, and, as "fetch", of the one that asks
+// registries for a run.
+func RunPresets(args []string) error {
+	if len(args) == 2 && args[0] == "fetch" {
+		return runFetch(args[1])
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	names := make(chan string)

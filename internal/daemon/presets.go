@@ -102,6 +102,7 @@ func findPresets(ctx context.Context, names []string, file string) (map[string]p
 			return nil, err
 		}
 	}
+	asked := map[string]preset.Settings{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var first error
@@ -110,22 +111,32 @@ func findPresets(ctx context.Context, names []string, file string) (map[string]p
 			continue
 		}
 		wg.Go(func() {
-			p, err := preset.Find(ctx, name)
+			s, err := preset.Ask(ctx, name)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil && first == nil {
 				first = err
 			}
-			found[name] = p
+			asked[name] = s
 		})
 	}
 	wg.Wait()
+	if first != nil {
+		return nil, first
+	}
+	if len(asked) > 0 {
+		fetched, err := fetchPresets(ctx, asked)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(found, fetched)
+	}
 	for name := range found { // of a file, only what is asked for
 		if !slices.Contains(names, name) {
 			delete(found, name)
 		}
 	}
-	return found, first
+	return found, nil
 }
 
 // knownPresets is what the engine asks in a worker.
