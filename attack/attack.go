@@ -14,6 +14,7 @@ package attack
 
 import (
 	"context"
+	"os/exec"
 
 	"github.com/bermhq/berm/client"
 )
@@ -43,6 +44,11 @@ type Options struct {
 	Target    string // what is attacked, for the report
 	Isolation string // as in api.CreateRequest
 	Only      []string
+
+	// Again is a command that attacks in the same way with those cases only, and
+	// does not print; its attributes and files are set here. It is for the family
+	// egress, which needs network namespaces of its own. nil: that is left out.
+	Again func(ctx context.Context, only []string) *exec.Cmd
 
 	// Began and Ended are told of each case as it goes; nil: nobody listens.
 	Began func(c Case)

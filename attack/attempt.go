@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -31,6 +32,9 @@ type attempt struct {
 	paths     []string     // of planted files
 	known     map[int]bool // processes from before the session
 	words     string       // what Berm itself wrote about it
+	egress    json.RawMessage
+	nonce     string // that the program prints
+	tail      bytes.Buffer
 }
 
 // maxOut is how many bytes one case may bring out.
@@ -48,7 +52,7 @@ func (a *attempt) run(ctx context.Context) error {
 		a.o.Looked, a.o.Loose = w.looked, w.missing()
 		a.o.Tasks, a.o.Memory, a.o.Disk = w.tasks, w.memory, w.disk
 	}()
-	sb, err := a.s.Client.Create(ctx, api.CreateRequest{Template: a.s.Template, Isolation: a.isolation, Limits: a.c.Limits})
+	sb, err := a.s.Client.Create(ctx, api.CreateRequest{Template: a.s.Template, Isolation: a.isolation, Limits: a.c.Limits, Egress: a.egress})
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
@@ -59,6 +63,9 @@ func (a *attempt) run(ctx context.Context) error {
 		end, err := a.s.Client.Delete(ctx, sb.SandboxID)
 		a.say(end, err)
 		a.o.CapsHit = union(a.o.CapsHit, end.CapsHit)
+		for _, d := range end.Denied {
+			a.o.Denied = union(a.o.Denied, []string{d.Reason})
+		}
 	}()
 	archive, err := a.archive()
 	if err == nil {
@@ -83,8 +90,8 @@ func (a *attempt) run(ctx context.Context) error {
 
 // exec runs the program to its end.
 func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
-	nonce := newCanary()[len(canaryWord):]
-	begin, end := "began "+nonce, "ended "+nonce
+	a.nonce = newCanary()[len(canaryWord):]
+	begin, end := "began "+a.nonce, "ended "+a.nonce
 	facts, err := json.Marshal(a.target)
 	if err != nil {
 		return err
@@ -98,12 +105,13 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	}
 	started := time.Now()
 	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{
-		Args: []string{interpreters[path.Ext(program)], program, nonce, string(facts)},
+		Args: []string{interpreters[path.Ext(program)], program, a.nonce, string(facts)},
 		Env:  map[string]string{"PYTHONDONTWRITEBYTECODE": "1"},
-	}, client.Stdio{Stdout: out, Stderr: errs})
+	}, client.Stdio{Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}), Stderr: errs})
 	a.o.Elapsed = time.Since(started)
 	a.o.Began, a.o.Ended = out.found[begin], out.found[end]
 	a.o.Bytes = out.bytes + errs.bytes
+	a.o.Took = took(a.tail.Bytes())
 	a.o.Said = string(out.head[:min(len(out.head), 100)]) + " ... " + string(errs.head[:min(len(errs.head), 400)])
 	a.o.Leaks = append(out.leaks("its output"), errs.leaks("its error output")...)
 	a.say(res, err)
@@ -173,15 +181,15 @@ func (a *attempt) ping(ctx context.Context, id string) string {
 	return ""
 }
 
-// archive holds the program and the prelude.
+// archive holds the program and what lies beside it.
 func (a *attempt) archive() (*bytes.Buffer, error) {
-	lib, err := embedded.ReadFile("cases/" + prelude)
+	files, err := a.c.files()
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
-	for _, f := range append([]File{{prelude, lib}}, a.c.Files...) {
+	for _, f := range files {
 		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Mode: 0o755, Size: int64(len(f.Data)), Format: tar.FormatPAX}); err != nil {
 			return nil, err
 		}

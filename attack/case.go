@@ -31,9 +31,12 @@ type Case struct {
 	Exit    int      // the exit code with ending exit
 	Caps    []string // must be in caps_hit: this is what "seen" means here
 	Out     []string // patterns to bring out
-	Denied  []string // rules that bringing out must have recorded
+	Denied  []string // rules that bringing out must have recorded; of the family egress: reasons of the wire
 	Alive   bool     // the sandbox must still serve afterwards
 	Handed  bool     // a descriptor is left open for every child of the caller
+	Allow   []string // of the family egress: what its policy allows beside world.Rules
+	Reach   []string // and must reach, as world.Watch has it with a colon: http4:/path, tls6
+	Bare    string   // why no canary is reached even without Berm; "" where one must be
 
 	// Bounds on what the host sees of the sandbox; 0 is none.
 	HostMemory, HostTasks, HostDisk int64
@@ -48,13 +51,37 @@ type File struct {
 }
 
 // Families, in the order of the report.
-var Families = []string{"host-read", "credentials", "caps", "escape", "network"}
+var Families = []string{"host-read", "credentials", "caps", "escape", "network", egress}
+
+// egress is the family of attacks on the wire. They run in a world of their own.
+const egress = "egress"
 
 //go:embed cases
 var embedded embed.FS
 
-// prelude is beside every program, so that none has to say it again.
-const prelude = "prelude.py"
+// prelude is beside every program, so that none has to say it again; wire is
+// beside those of the family egress.
+const (
+	prelude = "prelude.py"
+	wire    = "wire.py"
+)
+
+// files are what lies in the case's workspace.
+func (c *Case) files() ([]File, error) {
+	libs := []string{prelude}
+	if c.Family == egress {
+		libs = append(libs, wire)
+	}
+	var out []File
+	for _, name := range libs {
+		b, err := embedded.ReadFile("cases/" + name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, File{name, b})
+	}
+	return append(out, c.Files...), nil
+}
 
 // Cases are all that this build knows, by family and name.
 func Cases() ([]Case, error) {
@@ -164,7 +191,7 @@ func split(b []byte) (head string, files []File, err error) {
 			f.Data = append(f.Data, line...)
 		default:
 			name := string(m[1])
-			if !fileShape.MatchString(name) || name == prelude {
+			if !fileShape.MatchString(name) || name == prelude || name == wire {
 				return "", nil, fmt.Errorf("a file may not be called %.60q", name)
 			}
 			if slices.ContainsFunc(files, func(f File) bool { return f.Name == name }) {
@@ -217,6 +244,12 @@ func (c *Case) set(key, value string) (err error) {
 		c.Out = words
 	case "denied":
 		c.Denied = words
+	case "allow":
+		c.Allow = words
+	case "reach":
+		c.Reach = words
+	case "bare":
+		c.Bare = value
 	case "alive":
 		if c.Alive = value == "yes"; !c.Alive {
 			err = errors.New("is only ever yes")
@@ -260,6 +293,8 @@ func (c *Case) check() error {
 		return errors.New("it has no program")
 	case c.Waits == "" && interpreters[path.Ext(c.Files[0].Name)] == "":
 		return fmt.Errorf("nothing is known to run %s", c.Files[0].Name)
+	case c.Family != egress && len(c.Allow)+len(c.Reach)+len(c.Bare) > 0:
+		return errors.New("only attacks on the wire have a policy and are run without Berm")
 	case c.Limits.TimeoutSeconds <= 0 || c.Limits.TimeoutSeconds > 60:
 		return errors.New("its timeout is not between 0 and 60 seconds")
 	}

@@ -18,6 +18,7 @@ type Observation struct {
 	Said         string // the first bytes of its output
 	Bytes        int64  // of output in all
 
+	Unfit   string          // why the case cannot be run here at all
 	Failure string          // why there is no result; "" if there is one
 	Result  *api.ExecResult // as the server told it
 	CapsHit []string        // of the exec and of the sandbox
@@ -28,10 +29,13 @@ type Observation struct {
 	Calls     map[string]int // canary servers that were called
 	Artifacts int            // files that came out
 	Misplaced []string       // what is wrong with artifacts and where they lie
-	Denied    []string       // rules by which artifacts were refused
+	Denied    []string       // rules by which artifacts were refused; reasons of the wire
 	Left      []string       // differences of the host's view after the end
 	Moved     []string       // the same where it may be anybody's doing
 	Deaf      string         // why the sandbox no longer served; "" if it did
+
+	Cut  []string        // what the policy allows and the program did not reach
+	Took []time.Duration // by attempt on the wire, by the guest's clock
 
 	Looked  int      // host processes of the sandbox whose walls were seen
 	Loose   []string // walls that one of them lacked
@@ -42,6 +46,18 @@ type Observation struct {
 	MemorySlack, DiskSlack int64 // how much of that may be anybody's
 }
 
+// hang is longer than any attempt on the wire may take, however busy the host.
+const hang = 3 * time.Second
+
+// pace is how long the one in the middle took, and the slowest.
+func pace(took []time.Duration) (middle, slowest time.Duration) {
+	if len(took) == 0 {
+		return 0, 0
+	}
+	t := slices.Sorted(slices.Values(took))
+	return t[len(t)/2], t[len(t)-1]
+}
+
 // within is how long after its cap an exec may still end.
 const within = 2 * time.Second
 
@@ -50,6 +66,10 @@ func Judge(c Case, o Observation) Result {
 	r := Result{ID: c.ID, Family: c.Family}
 	if c.Waits != "" {
 		r.Verdict, r.Evidence = NotApplicable, "waits for a part that is not built yet: "+c.Waits
+		return r
+	}
+	if o.Unfit != "" {
+		r.Verdict, r.Evidence = NotApplicable, harmless(o.Unfit)
 		return r
 	}
 	wrong, unsure := breaches(c, o), doubts(c, o)
@@ -81,6 +101,9 @@ func breaches(c Case, o Observation) (out []string) {
 	out = slices.Concat(o.Leaks, o.Touched, o.Misplaced, o.Loose, o.Left)
 	for _, who := range slices.Sorted(maps.Keys(o.Calls)) {
 		out = append(out, fmt.Sprintf("%s was called %d times", who, o.Calls[who]))
+	}
+	if middle, slowest := pace(o.Took); middle > time.Second || slowest > hang {
+		out = append(out, fmt.Sprintf("what is denied hangs: half of %d attempts took more than %v, one %v", len(o.Took), middle, slowest))
 	}
 	limit := time.Duration(c.Limits.TimeoutSeconds * float64(time.Second))
 	if o.Elapsed > limit+within {
@@ -136,6 +159,9 @@ func doubts(c Case, o Observation) (out []string) {
 	case !o.Ended && o.Result != nil && o.Result.Ending == api.EndExit:
 		out = append(out, "the program did not show that it came to its end")
 	}
+	for _, what := range o.Cut {
+		out = append(out, what+" was not reached, which the policy allows: that others were not proves nothing")
+	}
 	if o.CanLook && o.Looked == 0 && len(out) == 0 {
 		out = append(out, "no process of the sandbox was seen on the host")
 	}
@@ -158,12 +184,20 @@ func clean(c Case, o Observation) string {
 		parts = append(parts, "caps_hit "+strings.Join(o.CapsHit, " "))
 	}
 	parts = append(parts, fmt.Sprintf("no canary in %d bytes of output", o.Bytes))
+	if c.Family == egress && len(c.Denied) > 0 {
+		parts = append(parts, "recorded: "+strings.Join(o.Denied, " "))
+	}
 	if len(c.Out) > 0 {
 		refused := "none was refused"
 		if len(o.Denied) > 0 {
 			refused = "refused by rule: " + strings.Join(o.Denied, " ")
 		}
 		parts = append(parts, fmt.Sprintf("%d artifacts came out as plain files, %s", o.Artifacts, refused))
+	}
+	if len(o.Took) > 0 {
+		middle, slowest := pace(o.Took)
+		parts = append(parts, fmt.Sprintf("%d attempts on the wire, half of them over within %d ms, all within %d ms; only what is allowed was reached, over IPv4 and IPv6",
+			len(o.Took), middle.Milliseconds(), slowest.Milliseconds()))
 	}
 	if o.Looked > 0 {
 		parts = append(parts, fmt.Sprintf("%d host processes, each filtered, without rights and network", o.Looked))
@@ -178,9 +212,10 @@ func clean(c Case, o Observation) string {
 	return strings.Join(append(parts, peaks+" on the host", "canaries untouched and uncalled, nothing left behind"), "; ")
 }
 
+// missing is what is due and not there; a|b is one of the two.
 func missing(due, got []string) (out []string) {
 	for _, d := range due {
-		if !slices.Contains(got, d) {
+		if !slices.ContainsFunc(strings.Split(d, "|"), func(d string) bool { return slices.Contains(got, d) }) {
 			out = append(out, d)
 		}
 	}

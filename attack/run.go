@@ -22,37 +22,78 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 	}
 	becomeReaper(1)
 	defer becomeReaper(0)
+	rep := Report{Host: thisHost(), Target: opt.Target, Cases: []Result{}}
+	tell := teller{&rep, opt}
+	if out, is := insider(); is {
+		return rep, runInside(ctx, opt, all, out)
+	}
+	var here, wire []Case
+	for _, c := range all {
+		if c.Family == egress {
+			wire = append(wire, c)
+		} else {
+			here = append(here, c)
+		}
+	}
+	if len(here) > 0 {
+		if err := runHere(ctx, opt, here, tell); err != nil {
+			return rep, err
+		}
+	}
+	if len(wire) > 0 {
+		if err := runOnTheWire(ctx, opt, wire, tell); err != nil {
+			return rep, err
+		}
+	}
+	rep.Summary.Seconds = time.Since(began).Round(time.Millisecond).Seconds()
+	return rep, nil
+}
+
+// A teller tells whoever listens, and keeps the results.
+type teller struct {
+	rep *Report
+	opt Options
+}
+
+func (t teller) began(c Case) {
+	if t.opt.Began != nil {
+		t.opt.Began(c)
+	}
+}
+
+func (t teller) ended(r Result) {
+	t.rep.add(r)
+	if t.opt.Ended != nil {
+		t.opt.Ended(r)
+	}
+}
+
+// runHere runs the cases that need no network of their own.
+func runHere(ctx context.Context, opt Options, cases []Case, tell teller) error {
 	p, err := plant()
 	if err != nil {
-		return Report{}, fmt.Errorf("plant canaries: %w", err)
+		return fmt.Errorf("plant canaries: %w", err)
 	}
 	defer p.uproot()
 	l, err := setLure(p.word, &p.target)
 	if err != nil {
-		return Report{}, err
+		return err
 	}
 	defer l.close()
 
 	r := &run{opt: opt, planting: p, lure: l}
 	if err := r.warm(ctx); err != nil {
-		return Report{}, err
+		return err
 	}
-	rep := Report{Host: thisHost(), Target: opt.Target, Cases: []Result{}}
-	for _, c := range all {
-		if opt.Began != nil {
-			opt.Began(c)
-		}
+	for _, c := range cases {
+		tell.began(c)
 		res := Judge(c, r.observe(ctx, c))
 		if ctx.Err() != nil {
-			return rep, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
-		rep.add(res)
-		if opt.Ended != nil {
-			opt.Ended(res)
-		}
+		tell.ended(res)
 	}
-	rep.Summary.Seconds = time.Since(began).Round(time.Millisecond).Seconds()
-	return rep, nil
+	return nil
 }
 
 type run struct {
@@ -101,10 +142,7 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 	if err := s.Close(); err != nil && o.Failure == "" {
 		o.Failure = "close: " + err.Error()
 	}
-	o.Left, o.Moved = settle(r.stateDir, before, a.id)
-	if n := len(o.Left); n > 8 {
-		o.Left = append(o.Left[:8], fmt.Sprintf("and %d more differences", n-8))
-	}
+	o.settled(r.stateDir, before, a.id)
 	o.Touched = r.planting.touched()
 	o.Calls = r.lure.take()
 	o.Leaks = append(o.Leaks, scanText(r.planting.needles, "what Berm said", a.words)...)
@@ -116,5 +154,13 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 		if o.MemoryLost <= o.MemorySlack && o.DiskLost <= o.DiskSlack || time.Now().After(end) {
 			return o
 		}
+	}
+}
+
+// settled notes what the host holds that it did not hold before.
+func (o *Observation) settled(stateDir string, before view, id string) {
+	o.Left, o.Moved = settle(stateDir, before, id)
+	if n := len(o.Left); n > 8 {
+		o.Left = append(o.Left[:8], fmt.Sprintf("and %d more differences", n-8))
 	}
 }

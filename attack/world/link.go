@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -31,10 +32,13 @@ func inside(ns int) error {
 	if err := netlink.LinkSetNsFd(far, ns); err != nil {
 		return fmt.Errorf("put the wire's end outside: %w", err)
 	}
-	if err := address(insideCard, Host4+"/24", Host6+"/64"); err != nil {
+	if err := address(insideCard, Host4+"/32", Host6+"/128"); err != nil {
 		return err
 	}
 	if err := up(insideCard); err != nil {
+		return err
+	}
+	if err := beside(insideCard, router4, router6); err != nil {
 		return err
 	}
 	near, err := netlink.LinkByName(insideCard)
@@ -55,10 +59,21 @@ func away() error {
 	if err := up("lo"); err != nil {
 		return err
 	}
-	if err := address(outsideCard, router4+"/24", router6+"/64"); err != nil {
+	if err := address(outsideCard, router4+"/32", router6+"/128"); err != nil {
 		return err
 	}
+	// What attackers advertise must not change what canaries can be reached.
+	for _, s := range []string{"accept_ra", "accept_redirects"} {
+		for _, card := range []string{"all", outsideCard} {
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+card+"/"+s, []byte("0"), 0); err != nil {
+				return err
+			}
+		}
+	}
 	if err := up(outsideCard); err != nil {
+		return err
+	}
+	if err := beside(outsideCard, Host4, Host6); err != nil {
 		return err
 	}
 	lo, err := netlink.LinkByName("lo")
@@ -71,6 +86,26 @@ func away() error {
 		r := netlink.Route{LinkIndex: lo.Attrs().Index, Dst: dst, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_MAIN, Scope: unix.RT_SCOPE_HOST}
 		if err := netlink.RouteAdd(&r); err != nil {
 			return fmt.Errorf("make %s local: %w", all, err)
+		}
+	}
+	return nil
+}
+
+// beside says which addresses are at the other end of a card. Nothing else is:
+// no neighbour has to be looked for, so all packets are seen as what they are.
+func beside(name string, addrs ...string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		ip, bits := net.ParseIP(a), 128
+		if ip.To4() != nil {
+			ip, bits = ip.To4(), 32
+		}
+		r := netlink.Route{LinkIndex: l.Attrs().Index, Dst: &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)}, Scope: netlink.SCOPE_LINK}
+		if err := netlink.RouteAdd(&r); err != nil {
+			return fmt.Errorf("%s beside %s: %w", a, name, err)
 		}
 	}
 	return nil

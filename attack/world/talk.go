@@ -21,8 +21,12 @@ import (
 	"time"
 )
 
-// patience is how long a server waits for a client.
-const patience = 15 * time.Second
+// patience is how long a server waits for a client to begin, and idle how long
+// for what comes next of something begun.
+const (
+	patience = 15 * time.Second
+	idle     = 700 * time.Millisecond
+)
 
 // forbidden is in every part of an attempt that must not arrive anywhere.
 const forbidden = "denied"
@@ -82,15 +86,16 @@ func (w *World) talk(c net.Conn) {
 func (v visit) http(c net.Conn, r *bufio.Reader) {
 	for {
 		c.SetDeadline(time.Now().Add(patience))
-		head, err := readHead(r)
+		head, err := readHead(c, r)
 		if string(head) == mark {
 			v.w.log.marked()
 			return
 		}
-		if len(bytes.TrimSpace(head)) == 0 && err != nil {
+		if len(head) == 0 {
 			return
 		}
 		q := parseHead(head)
+		c.SetDeadline(time.Now().Add(idle))
 		body, berr := q.body(r)
 		if !v.inner {
 			if wrong := q.wrong(v.w.log.may, body); wrong != "" {
@@ -99,21 +104,34 @@ func (v visit) http(c net.Conn, r *bufio.Reader) {
 				v.w.log.fine("http" + v.v + " " + q.path)
 			}
 		}
-		fmt.Fprint(c, q.reply())
+		c.SetDeadline(time.Now().Add(patience))
+		io.WriteString(c, q.reply())
 		if err != nil || berr != nil || q.close {
 			return
 		}
 	}
 }
 
-// readHead reads until an empty line, however lines end.
-func readHead(r *bufio.Reader) ([]byte, error) {
+// readHead reads until an empty line, however lines end, or nothing more comes.
+func readHead(c net.Conn, r *bufio.Reader) ([]byte, error) {
 	var head []byte
-	for len(head) < 64<<10 {
+	first, err := r.Peek(1)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.ContainsRune(" \r\n\x00\xef", rune(first[0])) && (first[0] < 'A' || first[0] > 'z') {
+		head, _ = r.Peek(r.Buffered()) // not even text
+		return head, errors.New("no head")
+	}
+	for len(head) < 1<<20 {
+		c.SetDeadline(time.Now().Add(idle))
 		line, err := r.ReadSlice('\n')
 		head = append(head, line...)
 		if err != nil {
 			return head, err
+		}
+		if text := bytes.TrimSpace(head); len(text) == len(bytes.TrimSpace(line)) && len(text) > 0 && !bytes.Contains(line, []byte(" HTTP/1.")) && string(head) != mark {
+			return head, errors.New("no head")
 		}
 		if len(bytes.TrimRight(line, "\r\n")) == 0 && len(bytes.TrimSpace(head)) > 0 || string(head) == mark {
 			return head, nil
@@ -296,6 +314,7 @@ func (v visit) tls(c net.Conn, r *bufio.Reader) {
 		return nil, nil
 	}
 	tc := tls.Server(replay{c, r}, conf)
+	c.SetDeadline(time.Now().Add(idle))
 	err := tc.Handshake()
 	if !asked {
 		v.hit("a hello that is none")

@@ -1,0 +1,244 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bermhq/berm/attack/world"
+)
+
+// insideVar says, to a process that was started for it, on which descriptor it
+// shall tell what came of cases in a world of its own. Nothing is gained by
+// setting it: a world is only ever built in namespaces that hold nothing.
+const insideVar = "BERM_ATTACK_INSIDE"
+
+// A line is what such a process tells.
+type line struct {
+	Began string  `json:"began,omitempty"`
+	Ended *Result `json:"ended,omitempty"`
+}
+
+// insider says whether this is such a process.
+func insider() (io.WriteCloser, bool) {
+	fd, err := strconv.Atoi(os.Getenv(insideVar))
+	if err != nil || fd < 3 {
+		return nil, false
+	}
+	os.Unsetenv(insideVar) // nobody below this process is meant
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), "results"), true
+}
+
+// runOnTheWire runs cases in another process, which has namespaces of its own.
+func runOnTheWire(ctx context.Context, opt Options, cases []Case, tell teller) error {
+	all := func(o Observation) {
+		for _, c := range cases {
+			tell.ended(Judge(c, o))
+		}
+	}
+	why := world.Why()
+	if why == "" && opt.Again == nil {
+		why = "whoever attacks cannot start itself again"
+	}
+	if why != "" {
+		all(Observation{Unfit: why})
+		return nil
+	}
+	byID, only := map[string]Case{}, []string{}
+	for _, c := range cases {
+		byID[c.ID], only = c, append(only, c.ID)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	cmd := opt.Again(ctx, only)
+	cmd.Env = append(cmd.Environ(), insideVar+"=3")
+	cmd.ExtraFiles = []*os.File{w}
+	var said bytes.Buffer
+	cmd.Stderr = &bounded{&said, 4096}
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 20*time.Second
+	cmd.SysProcAttr = world.Attr()
+	cmd.SysProcAttr.Setpgid = true // it hears of an interrupt from here, once
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	runtime.LockOSThread() // whose death would be taken for ours
+	defer runtime.UnlockOSThread()
+	err = cmd.Start()
+	w.Close()
+	if errors.Is(err, syscall.EPERM) {
+		all(Observation{Unfit: "network namespaces cannot be made here: " + err.Error()})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for dec := json.NewDecoder(io.LimitReader(r, 16<<20)); ; {
+		var l line
+		if err := dec.Decode(&l); err != nil {
+			break
+		}
+		if c, ok := byID[l.Began]; ok {
+			tell.began(c)
+		}
+		if l.Ended != nil {
+			delete(byID, l.Ended.ID)
+			tell.ended(*l.Ended)
+		}
+	}
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, c := range cases {
+		if _, missing := byID[c.ID]; missing {
+			tell.ended(Judge(c, Observation{Failure: fmt.Sprintf("its world ended: %v: %.300s", err, bytes.TrimSpace(said.Bytes()))}))
+		}
+	}
+	return nil
+}
+
+// runInside runs cases in a world around this process and tells out.
+func runInside(ctx context.Context, opt Options, cases []Case, out io.WriteCloser) error {
+	defer out.Close()
+	w, err := world.Build()
+	if err != nil {
+		return fmt.Errorf("world: %w", err)
+	}
+	defer w.Close()
+	r := &run{opt: opt}
+	if err := r.warm(ctx); err != nil {
+		return err
+	}
+	before, known := look(r.stateDir), pids()
+	s, err := opt.Open(ctx)
+	if err != nil {
+		return err
+	}
+	closed := false
+	defer func() {
+		if !closed {
+			s.Close()
+		}
+	}()
+	tell := json.NewEncoder(out)
+	for i, c := range cases {
+		if err := tell.Encode(line{Began: c.ID}); err != nil {
+			return err
+		}
+		o := r.observeWire(ctx, w, s, c, known)
+		if i == len(cases)-1 { // what the session leaves is told with its last case
+			closed = true
+			if err := s.Close(); err != nil && o.Failure == "" {
+				o.Failure = "close: " + err.Error()
+			}
+			o.settled(r.stateDir, before, "")
+		}
+		res := Judge(c, o)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := tell.Encode(line{Ended: &res}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// observeWire runs one case in a sandbox of its own. All share a session: what
+// they must not share is a sandbox, and sessions take longer than attempts.
+func (r *run) observeWire(ctx context.Context, w *world.World, s *Session, c Case, known map[int]bool) Observation {
+	var o Observation
+	rules, names, err := policyOf(c)
+	if err != nil {
+		return Observation{Failure: err.Error()}
+	}
+	w.Begin(names)
+	a := &attempt{c: c, s: s, o: &o, isolation: r.opt.Isolation, known: known, egress: rules}
+	if err := a.run(ctx); err != nil && o.Failure == "" {
+		o.Failure = err.Error()
+	}
+	seen := w.End()
+	o.Calls = seen.Hits
+	o.Cut = cut(c, seen, a.nonce)
+	o.CanLook = os.Geteuid() == 0
+	return o
+}
+
+// cut says what did not arrive of the requests that every program ends with,
+// and of what the case is to reach.
+func cut(c Case, seen world.Watch, nonce string) (out []string) {
+	for _, v := range []string{"4", "6"} {
+		if !seen.Good["http"+v+" /ok-"+nonce] {
+			out = append(out, "example.test over IPv"+v)
+		}
+	}
+	for _, what := range c.Reach {
+		if !seen.Good[strings.Replace(what, ":", " ", 1)] {
+			out = append(out, what)
+		}
+	}
+	return out
+}
+
+// policyOf is the egress document of a case, and the names in it.
+func policyOf(c Case) (doc json.RawMessage, names []string, err error) {
+	type rule struct {
+		Allow string `json:"allow"`
+	}
+	var rules []rule
+	for _, a := range append(append([]string{}, world.Rules...), c.Allow...) {
+		rules = append(rules, rule{a})
+		name, _, _ := cutPort(a)
+		names = append(names, name)
+	}
+	doc, err = json.Marshal(rules)
+	return doc, names, err
+}
+
+var portShape = regexp.MustCompile(`^(.*):([0-9]+)$`)
+
+// cutPort takes the port off a target.
+func cutPort(target string) (host, port string, ok bool) {
+	if m := portShape.FindStringSubmatch(target); m != nil {
+		return m[1], m[2], true
+	}
+	return target, "", false
+}
+
+// maxTimes bounds how much output is looked through for times.
+const maxTimes = 64 << 10
+
+// bounded keeps the beginning of what is written, and takes all.
+type bounded struct {
+	to   *bytes.Buffer
+	most int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.to.Write(p[:min(len(p), max(0, b.most-b.to.Len()))])
+	return len(p), nil
+}
+
+var tookShape = regexp.MustCompile(`(?m)^took ([0-9]{1,6}) ms: `)
+
+// took are the times that a program says its attempts took. It is its word, and
+// a program that lies makes only its own wire look slow or fast.
+func took(out []byte) (times []time.Duration) {
+	for _, m := range tookShape.FindAllSubmatch(out, 4096) {
+		ms, _ := strconv.Atoi(string(m[1]))
+		times = append(times, time.Duration(ms)*time.Millisecond)
+	}
+	return times
+}
