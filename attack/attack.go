@@ -38,8 +38,9 @@ type Session struct {
 // Options say what to attack.
 type Options struct {
 	// Open makes a server ready. It is called after the canaries are planted,
-	// once before the first case and once per case.
-	Open func(ctx context.Context) (*Session, error)
+	// once before the first case and once per case. link says that sandboxes
+	// get one.
+	Open func(ctx context.Context, link bool) (*Session, error)
 
 	Target    string // what is attacked, for the report
 	Isolation string // as in api.CreateRequest

@@ -15,9 +15,9 @@ import (
 	"github.com/bermhq/berm/attack/world"
 )
 
-// shards are how many worlds the bare programs are spread over: most of them
+// bareShards are how many worlds the bare programs are spread over: most of them
 // wait for what does not answer.
-const shards = 4
+const bareShards = 4
 
 // inWorlds runs the calling test again in processes that may build a world, one
 // for each shard, and says whether this is one of them, and which.
@@ -29,7 +29,7 @@ func inWorlds(t *testing.T) (shard int, is bool) {
 	if why := world.Why(); why != "" {
 		t.Skip(why)
 	}
-	for i := range shards {
+	for i := range bareShards {
 		t.Run(fmt.Sprintf("world %d", i), func(t *testing.T) {
 			t.Parallel()
 			name, _, _ := strings.Cut(t.Name(), "/")
@@ -78,7 +78,7 @@ func TestBare(t *testing.T) {
 		if c.Family != egress || !strings.Contains(c.ID, only) {
 			continue
 		}
-		if n++; n%shards != shard && only == "" {
+		if n++; n%bareShards != shard && only == "" {
 			continue
 		}
 		seen, said, took := bare(t, w, c)

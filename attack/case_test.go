@@ -2,10 +2,14 @@ package attack
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bermhq/berm/api"
 )
@@ -21,6 +25,9 @@ func TestCases(t *testing.T) {
 			continue
 		}
 		n[c.Family]++
+		if got := strings.Count(string(c.Files[0].Data), "finish()"); (c.Family == egress) != (got == 1) {
+			t.Errorf("%s asks the allowed server %d times at its end", c.ID, got)
+		}
 		if c.Family == "caps" && len(c.Caps) == 0 {
 			t.Errorf("%s names no cap that must be recorded", c.ID)
 		}
@@ -85,6 +92,8 @@ func TestParse(t *testing.T) {
 		{"file twice", "-- more.txt --", "-- main.py --"},
 		{"nothing runs it", "-- main.py --", "-- main.c --"},
 		{"no program", "-- main.py --\nprint(\"a\")\n-- more.txt --\n-- not a file line\n", ""},
+		{"a policy where there is no wire", "timeout: 3s", "allow: example.test"},
+		{"file named as the wire's", "-- more.txt --", "-- wire.py --"},
 		{"waits with a program", "timeout: 3s", "waits: egress"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -208,5 +217,47 @@ func TestUntrueNeedsTheContract(t *testing.T) {
 	c := testCase(api.EndProcesses, nil)
 	if got := untrue(c, true, api.ExecResult{Ending: api.EndProcesses, ExitCode: 123}); len(got) != 0 {
 		t.Errorf("the contract's own code is called untrue: %v", got)
+	}
+}
+
+func TestTook(t *testing.T) {
+	out := "began x\ntook 12 ms: a: done\n took 9 ms: no\ntook 3000 ms: b\ntook 99999999 ms: c\nthey took 3 ms: d\n"
+	if got := took([]byte(out)); len(got) != 2 || got[0] != 12*time.Millisecond || got[1] != 3*time.Second {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestPolicyOf(t *testing.T) {
+	doc, names, err := policyOf(Case{Allow: []string{"private.test:8080"}})
+	want := `[{"allow":"example.test:8080"},{"allow":"example.test:8443"},{"allow":"*.wild.test:8080"},{"allow":"private.test:8080"}]`
+	if err != nil || string(doc) != want || names[len(names)-1] != "private.test" {
+		t.Errorf("%s %v %v", doc, names, err)
+	}
+}
+
+// TestWireNeedsNamespaces: whoever cannot have them is told, case by case.
+func TestWireNeedsNamespaces(t *testing.T) {
+	rep, err := Run(t.Context(), Options{Only: []string{"egress-ports4", "egress-icmp"}, Open: func(context.Context, bool) (*Session, error) {
+		t.Error("a session was opened")
+		return nil, errors.New("no")
+	}})
+	if err != nil || rep.Summary.NotApplicable != 2 || rep.Cases[0].Evidence == "" {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// TestWireEnds: a world that ends early leaves no case contained.
+func TestWireEnds(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: without it no namespaces are made")
+	}
+	rep, err := Run(t.Context(), Options{Only: []string{"egress-ports4", "egress-icmp"}, Open: func(context.Context, bool) (*Session, error) {
+		return &Session{StateDir: t.TempDir(), Close: func() error { return nil }}, nil
+	},
+		Again: func(ctx context.Context, only []string) *exec.Cmd {
+			return exec.CommandContext(ctx, "sh", "-c", `echo '{"ended":{"id":"egress-icmp","family":"egress","verdict":"contained"}}' >&3; echo why >&2; exit 3`)
+		}})
+	if err != nil || rep.Summary.Contained != 1 || rep.Summary.Inconclusive != 1 || !strings.Contains(rep.Cases[1].Evidence, "why") {
+		t.Errorf("%+v, %v", rep, err)
 	}
 }

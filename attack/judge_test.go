@@ -30,6 +30,7 @@ func TestJudge(t *testing.T) {
 	memory := testCase(api.EndMemory, func(c *Case) { c.Caps = []string{api.CapMemory} })
 	links := testCase(api.EndExit, func(c *Case) { c.Out, c.Denied = []string{"*"}, []string{"out.symlink"} })
 	alive := testCase(api.EndExit, func(c *Case) { c.Exit, c.Alive = 37, true })
+	wire := testCase(api.EndExit, func(c *Case) { c.Family, c.Denied = egress, []string{"udp", "no-rule|address"} })
 	for _, tt := range []struct {
 		name   string
 		c      Case
@@ -38,6 +39,16 @@ func TestJudge(t *testing.T) {
 		seen   string // "", "yes", "no"
 		word   string // in the evidence
 	}{
+		{"the wire held", wire, func(o *Observation) { o.Denied = []string{"address", "udp"} }, Contained, "yes", "recorded: address, udp"},
+		{"the wire held, and nobody saw all of it", wire, func(o *Observation) { o.Denied = []string{"address"} }, Contained, "no", "not recorded: udp"},
+		{"a canary outside was reached", wire, func(o *Observation) { o.Calls = map[string]int{"TCP to 10.9.8.7:80": 1} }, Breached, "no", "10.9.8.7:80"},
+		{"what is allowed was not reached", wire, func(o *Observation) { o.Cut = []string{"example.test over IPv6"} }, Inconclusive, "", "over IPv6"},
+		{"denials hang", wire, func(o *Observation) { o.Took = []time.Duration{1, 2 * time.Second, 2 * time.Second} }, Breached, "no", "hangs"},
+		{"one denial hangs", wire, func(o *Observation) { o.Took = []time.Duration{1, 1, 4 * time.Second} }, Breached, "no", "hangs"},
+		{"one denial is slow", wire, func(o *Observation) {
+			o.Took, o.Denied = []time.Duration{1, 1, 2 * time.Second}, []string{"udp", "no-rule"}
+		}, Contained, "yes", "3 attempts"},
+		{"no world can be built", wire, func(o *Observation) { *o = Observation{Unfit: "needs root"} }, NotApplicable, "", "root"},
 		{"as it should be", exit, nil, Contained, "", "nothing left behind"},
 		{"a cap that held", memory, nil, Contained, "yes", "caps_hit memory"},
 		{"links refused", links, nil, Contained, "yes", "out.symlink"},

@@ -82,7 +82,7 @@ func runHere(ctx context.Context, opt Options, cases []Case, tell teller) error 
 	defer l.close()
 
 	r := &run{opt: opt, planting: p, lure: l}
-	if err := r.warm(ctx); err != nil {
+	if err := r.warm(ctx, false); err != nil {
 		return err
 	}
 	for _, c := range cases {
@@ -104,8 +104,8 @@ type run struct {
 }
 
 // warm builds what later sessions find ready, so that cases measure cases.
-func (r *run) warm(ctx context.Context) error {
-	s, err := r.opt.Open(ctx)
+func (r *run) warm(ctx context.Context, link bool) error {
+	s, err := r.opt.Open(ctx, link)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 		target.InheritFD, paths = fd, []string{target.TmpFile}
 	}
 	before, had, known := look(r.stateDir), hostRoom(r.stateDir), pids()
-	s, err := r.opt.Open(ctx)
+	s, err := r.opt.Open(ctx, false)
 	if err != nil {
 		return Observation{Failure: "session: " + err.Error()}
 	}

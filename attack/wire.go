@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,8 +26,8 @@ const insideVar = "BERM_ATTACK_INSIDE"
 
 // A line is what such a process tells.
 type line struct {
-	Began string  `json:"began,omitempty"`
 	Ended *Result `json:"ended,omitempty"`
+	over  bool    // the process has ended
 }
 
 // insider says whether this is such a process.
@@ -40,28 +41,89 @@ func insider() (io.WriteCloser, bool) {
 	return os.NewFile(uintptr(fd), "results"), true
 }
 
-// runOnTheWire runs cases in another process, which has namespaces of its own.
+// shards are how many worlds attack at one time: most attempts wait for what
+// does not come, and what waits needs no processor.
+const shards = 3
+
+// runOnTheWire runs cases in other processes, which have namespaces of their own.
 func runOnTheWire(ctx context.Context, opt Options, cases []Case, tell teller) error {
-	all := func(o Observation) {
-		for _, c := range cases {
-			tell.ended(Judge(c, o))
-		}
-	}
 	why := world.Why()
 	if why == "" && opt.Again == nil {
 		why = "whoever attacks cannot start itself again"
 	}
 	if why != "" {
-		all(Observation{Unfit: why})
+		for _, c := range cases {
+			tell.ended(Judge(c, Observation{Unfit: why}))
+		}
 		return nil
 	}
-	byID, only := map[string]Case{}, []string{}
+	r := &run{opt: opt}
+	if err := r.warm(ctx, true); err != nil {
+		return err
+	}
+	before := look(r.stateDir)
+	lines := make(chan line)
+	n := min(shards, len(cases))
+	for i := range n {
+		var mine []Case
+		for k := i; k < len(cases); k += n {
+			mine = append(mine, cases[k])
+		}
+		go func() {
+			attackInside(ctx, opt, mine, lines)
+			lines <- line{over: true}
+		}()
+	}
+	got := map[string]Result{}
+	next := 0
+	for n > 0 {
+		l := <-lines
+		switch {
+		case l.over:
+			n--
+		case l.Ended != nil:
+			got[l.Ended.ID] = *l.Ended
+		}
+		for ; next < len(cases)-1; next++ { // in order; the last waits for the end
+			res, ok := got[cases[next].ID]
+			if !ok {
+				tell.began(cases[next])
+				break
+			}
+			tell.ended(res)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	last := got[cases[len(cases)-1].ID]
+	var o Observation
+	if o.settled(r.stateDir, before, ""); len(o.Left) > 0 {
+		last.Verdict, last.Evidence = Breached, harmless("after all of them: "+strings.Join(o.Left, "; ")+"; "+last.Evidence)
+	}
+	tell.ended(last)
+	return nil
+}
+
+// attackInside runs cases in one process in a world of its own, and tells of
+// each, whatever becomes of it.
+func attackInside(ctx context.Context, opt Options, cases []Case, lines chan<- line) {
+	open, only := map[string]Case{}, []string{}
 	for _, c := range cases {
-		byID[c.ID], only = c, append(only, c.ID)
+		open[c.ID], only = c, append(only, c.ID)
+	}
+	rest := func(o Observation) {
+		for _, c := range cases {
+			if _, is := open[c.ID]; is {
+				res := Judge(c, o)
+				lines <- line{Ended: &res}
+			}
+		}
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return err
+		rest(Observation{Failure: err.Error()})
+		return
 	}
 	defer r.Close()
 	cmd := opt.Again(ctx, only)
@@ -78,35 +140,28 @@ func runOnTheWire(ctx context.Context, opt Options, cases []Case, tell teller) e
 	err = cmd.Start()
 	w.Close()
 	if errors.Is(err, syscall.EPERM) {
-		all(Observation{Unfit: "network namespaces cannot be made here: " + err.Error()})
-		return nil
+		rest(Observation{Unfit: "network namespaces cannot be made here: " + err.Error()})
+		return
 	}
 	if err != nil {
-		return err
+		rest(Observation{Failure: err.Error()})
+		return
 	}
 	for dec := json.NewDecoder(io.LimitReader(r, 16<<20)); ; {
 		var l line
 		if err := dec.Decode(&l); err != nil {
 			break
 		}
-		if c, ok := byID[l.Began]; ok {
-			tell.began(c)
+		if l.Ended == nil {
+			continue
 		}
-		if l.Ended != nil {
-			delete(byID, l.Ended.ID)
-			tell.ended(*l.Ended)
+		if _, is := open[l.Ended.ID]; is {
+			delete(open, l.Ended.ID)
+			lines <- l
 		}
 	}
 	err = cmd.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	for _, c := range cases {
-		if _, missing := byID[c.ID]; missing {
-			tell.ended(Judge(c, Observation{Failure: fmt.Sprintf("its world ended: %v: %.300s", err, bytes.TrimSpace(said.Bytes()))}))
-		}
-	}
-	return nil
+	rest(Observation{Failure: fmt.Sprintf("its world ended: %v: %.300s", err, bytes.TrimSpace(said.Bytes()))})
 }
 
 // runInside runs cases in a world around this process and tells out.
@@ -117,43 +172,24 @@ func runInside(ctx context.Context, opt Options, cases []Case, out io.WriteClose
 		return fmt.Errorf("world: %w", err)
 	}
 	defer w.Close()
-	r := &run{opt: opt}
-	if err := r.warm(ctx); err != nil {
-		return err
-	}
-	before, known := look(r.stateDir), pids()
-	s, err := opt.Open(ctx)
+	known := pids()
+	s, err := opt.Open(ctx, true)
 	if err != nil {
 		return err
 	}
-	closed := false
-	defer func() {
-		if !closed {
-			s.Close()
-		}
-	}()
+	r := &run{opt: opt}
 	tell := json.NewEncoder(out)
-	for i, c := range cases {
-		if err := tell.Encode(line{Began: c.ID}); err != nil {
-			return err
-		}
-		o := r.observeWire(ctx, w, s, c, known)
-		if i == len(cases)-1 { // what the session leaves is told with its last case
-			closed = true
-			if err := s.Close(); err != nil && o.Failure == "" {
-				o.Failure = "close: " + err.Error()
-			}
-			o.settled(r.stateDir, before, "")
-		}
-		res := Judge(c, o)
+	for _, c := range cases {
+		res := Judge(c, r.observeWire(ctx, w, s, c, known))
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			err = context.Cause(ctx)
+			break
 		}
-		if err := tell.Encode(line{Ended: &res}); err != nil {
-			return err
+		if err = tell.Encode(line{Ended: &res}); err != nil {
+			break
 		}
 	}
-	return nil
+	return errors.Join(err, s.Close())
 }
 
 // observeWire runs one case in a sandbox of its own. All share a session: what
@@ -171,6 +207,7 @@ func (r *run) observeWire(ctx context.Context, w *world.World, s *Session, c Cas
 	}
 	seen := w.End()
 	o.Calls = seen.Hits
+	o.Denied = reasons(o.Denied)
 	o.Cut = cut(c, seen, a.nonce)
 	o.CanLook = os.Geteuid() == 0
 	return o
@@ -188,6 +225,36 @@ func cut(c Case, seen world.Watch, nonce string) (out []string) {
 		if !seen.Good[strings.Replace(what, ":", " ", 1)] {
 			out = append(out, what)
 		}
+	}
+	return out
+}
+
+// said are words of which one is in what a denial says, for people, of each
+// reason. Denials in answers have no other form of it.
+var said = map[string][]string{
+	"no-rule":         {"nothing allows"},
+	"not-resolved":    {"is not an address of an allowed name", "was not resolved to"},
+	"address":         {"only a rule for that address reaches it"},
+	"udp":             {"over UDP"},
+	"name-mismatch":   {"which is not allowed there"},
+	"no-name":         {"says no name"},
+	"encrypted-hello": {"hides its name"},
+	"protocol":        {"neither TLS nor HTTP"},
+	"query-type":      {"is not answered"},
+	"dns-rate":        {"too many or too long names"},
+	"gateway":         {"the gateway's own addresses"},
+}
+
+// reasons are those of denials, each once, by name where it is known.
+func reasons(texts []string) (out []string) {
+	for _, text := range texts {
+		reason := text
+		for name, words := range said {
+			if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) }) {
+				reason = name
+			}
+		}
+		out = union(out, []string{reason})
 	}
 	return out
 }

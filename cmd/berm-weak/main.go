@@ -63,7 +63,7 @@ func open(ctx context.Context, o cli.OpenOptions, w wall) (*cli.Session, error) 
 	if err != nil {
 		return nil, err
 	}
-	opt := daemon.Options{StateDir: state, Template: o.Template, NoImage: o.NoTemplate, NoSweep: o.NoSweep,
+	opt := daemon.Options{StateDir: state, Template: o.Template, NoImage: o.NoTemplate, NoSweep: o.NoSweep, Link: o.Link,
 		Sandbox: program("sandbox"), Agent: program("agent")}
 	l, err := daemon.Start(ctx, opt)
 	if err != nil {

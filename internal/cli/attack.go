@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -15,7 +16,9 @@ Starts hostile programs, each in a fresh sandbox, and judges them from outside:
 values planted in files, in the environment and in other processes of this host
 must not come out; servers on loopback and unix sockets must not be called; the
 host's processes, cgroups, mounts and state directory must be as before; endings
-and recorded caps must be what the contract names. What a program says of itself
+and recorded caps must be what the contract names. Attacks on the wire run in
+two network namespaces of their own, in which every address is a server that
+must not be reached; those need root. What a program says of itself
 proves only that it ran.
 
 Verdicts: contained; breached; not-applicable, when it needs a part that is not
@@ -93,13 +96,14 @@ func (env *Env) attack(ctx context.Context, o attackOptions) int {
 	}
 	v.progress.phase("preparing")
 	rep, err := attack.Run(ctx, attack.Options{
-		Open: func(ctx context.Context) (*attack.Session, error) {
-			s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, Isolation: o.isolation, Progress: v.progress.update})
+		Open: func(ctx context.Context, link bool) (*attack.Session, error) {
+			s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, Isolation: o.isolation, Link: link, Progress: v.progress.update})
 			if err != nil {
 				return nil, err
 			}
 			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close}, nil
 		},
+		Again:  func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
 		Target: strings.TrimSpace("berm " + env.Version.Version), Isolation: o.isolation, Only: o.only,
 		Began: v.began, Ended: v.ended,
 	})
@@ -125,6 +129,20 @@ func (env *Env) attack(ctx context.Context, o attackOptions) int {
 		return 2
 	}
 	return exitOK
+}
+
+// attackAgain is this program, attacking with some of the cases.
+func (env *Env) attackAgain(ctx context.Context, o attackOptions, only []string) *exec.Cmd {
+	args := []string{"attack", "--json", "--only", strings.Join(only, ",")}
+	if o.isolation != "" {
+		args = append(args, "--isolation", o.isolation)
+	}
+	if env.StateDir != "" {
+		args = append(args, "--state", env.StateDir)
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Args[0] = "berm"
+	return cmd
 }
 
 // An attackView shows verdicts to a person as they come.
