@@ -21,7 +21,7 @@ is the median of the rounds' own ratios.
   berm bench exec   a command in a sandbox that is up, over HTTP on an open
                     connection, against what the agent inside says it took
   berm bench egress one transfer over one connection and over fifty, and short
-                    connections, from inside a sandbox to this host's loopback,
+                    connections, from inside a sandbox to this host,
                     against the same client outside, and against gVisor's own
                     network over a veth pair (needs root, ip and nsenter)
   berm bench files  a file of --size into a sandbox and out of it, against the
