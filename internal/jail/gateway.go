@@ -72,7 +72,8 @@ func gatewayFilter(pid int) []unix.SockFilter {
 
 		offArg1, offArg2 = offArg0 + 8, offArg0 + 16
 		setVMA           = 0x53564d41 // PR_SET_VMA: names for memory
-		// What the runtime's clone has: anything else is no thread of its.
+		// What the runtime's clone has, with its thread-local storage where it sets
+		// that up: anything else is no thread of its.
 		thread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
 	)
 	allow, kill := answer(unix.SECCOMP_RET_ALLOW), answer(unix.SECCOMP_RET_KILL_PROCESS)
@@ -95,7 +96,7 @@ func gatewayFilter(pid int) []unix.SockFilter {
 		}
 		prog = append(prog, answer(eperm))
 	}
-	one(unix.SYS_CLONE, offArg0, thread)
+	one(unix.SYS_CLONE, offArg0, thread, thread|unix.CLONE_SETTLS)
 	one(unix.SYS_TGKILL, offArg0, uint32(pid)) // the runtime preempts its threads by signals
 	one(unix.SYS_PRCTL, offArg0, setVMA)
 	one(unix.SYS_FCNTL, offArg1, unix.F_GETFL, unix.F_SETFL, unix.F_GETFD, unix.F_SETFD)
