@@ -104,6 +104,12 @@ func (h heard) begin(t *testing.T) {
 	h.says(t, `up env=0 proc=0 args=["berm-gateway"]`)
 }
 
+// leased says whether somebody holds a uid for a sandbox.
+func leased(uid int) bool {
+	b, _ := os.ReadFile("/proc/net/unix")
+	return strings.Contains(string(b), fmt.Sprintf("@berm-uid-%d\n", uid))
+}
+
 func (r *rig) linked(c *Client, change func(*Launch)) (string, *Running) {
 	r.t.Helper()
 	l := fakeLaunch(r.id())
@@ -205,14 +211,18 @@ func TestGateway(t *testing.T) {
 	g.says(t, "four")
 
 	gateway := procs(run, id)[0]
+	own := uid(gateway)[0]
+	if !leased(own) {
+		t.Errorf("its uid %d is nobody's", own)
+	}
 	if err := c.Stop(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Kill(gateway, 0); err != syscall.ESRCH {
 		t.Errorf("the gateway outlives its sandbox: %v", err)
 	}
-	if u := uid(gateway); u != [4]int{} {
-		t.Errorf("it is there as %v", u)
+	if leased(own) {
+		t.Errorf("its uid %d is still held", own)
 	}
 	silent(t, told)
 }
@@ -305,11 +315,7 @@ func TestGatewayEnds(t *testing.T) {
 	c := r.dial()
 	told := hears(t, c)
 	open := func() int { ents, _ := os.ReadDir("/proc/self/fd"); return len(ents) }
-	leases := func() int {
-		b, _ := os.ReadFile("/proc/net/unix")
-		return strings.Count(string(b), "@berm-uid-")
-	}
-	var before, held int
+	var before int
 	for n := range 31 {
 		id, run := r.linked(c, func(l *Launch) {
 			if n%3 == 1 {
@@ -344,7 +350,7 @@ func TestGatewayEnds(t *testing.T) {
 			(<-told).broker.Close()
 		}
 		if n == 0 {
-			before, held = open(), leases()
+			before = open()
 		}
 	}
 	until(t, "all descriptors are closed", func() bool {
@@ -353,9 +359,6 @@ func TestGatewayEnds(t *testing.T) {
 		}
 		return open() <= before
 	})
-	if now := leases(); now > held {
-		t.Logf("uids held on this host: %d before, %d after", held, now) // others may hold some
-	}
 	if got := procsNamed(gatewayName); len(got) > 0 {
 		t.Errorf("gateways %v", got)
 	}
