@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/client"
@@ -99,6 +100,10 @@ func Egress(ctx context.Context, o Options) (Report, error) {
 		defer own.close()
 		all = append(all, own.network)
 	}
+	if _, err := ours.times(ctx, "conns", "1"); err != nil {
+		return Report{}, fmt.Errorf("%s: %w", ours.name, err)
+	}
+	fresh := gateways{"gateway, idle after one connection", gatewayMemory(sb.SandboxID)}
 	for i := range o.Rounds + 1 {
 		for _, n := range all {
 			o.note(fmt.Sprintf("round %d of %d: %s", i, o.Rounds, n.name))
@@ -110,11 +115,23 @@ func Egress(ctx context.Context, o Options) (Report, error) {
 			}
 		}
 	}
-	return Report{Host: doc.Host, Rows: egressRows(ours, all, gatewayMemory(sb.SandboxID))}, nil
+	o.note("waiting for the gateway to give memory back")
+	select {
+	case <-time.After(20 * time.Second):
+	case <-ctx.Done():
+		return Report{}, ctx.Err()
+	}
+	return Report{Host: doc.Host, Rows: egressRows(ours, all, fresh, gateways{"gateway, idle after all that", gatewayMemory(sb.SandboxID)})}, nil
+}
+
+// gateways are what those of a sandbox take when they have nothing to do, in MiB.
+type gateways struct {
+	name string
+	mib  []float64
 }
 
 // egressRows are the figures of all networks, ours against each of the others.
-func egressRows(ours *network, all []*network, memory []float64) (rows []Row) {
+func egressRows(ours *network, all []*network, memory ...gateways) (rows []Row) {
 	for _, f := range []struct {
 		name, unit string
 		of         func(*network) []float64
@@ -125,12 +142,11 @@ func egressRows(ours *network, all []*network, memory []float64) (rows []Row) {
 		{"connection", "ms", func(n *network) []float64 { return n.conn }},
 	} {
 		for _, n := range all {
-			base := row(n.name+", "+f.name, f.unit, f.of(n))
-			rows = append(rows, base)
 			if n != ours {
+				base := row(n.name+", "+f.name, f.unit, f.of(n))
 				r := row(ours.name+", "+f.name, f.unit, f.of(ours))
 				r.Baseline, r.RatioP50 = base.Name, ratio(f.of(ours), f.of(n))
-				rows = append(rows, r)
+				rows = append(rows, base, r)
 			}
 		}
 	}
@@ -139,8 +155,10 @@ func egressRows(ours *network, all []*network, memory []float64) (rows []Row) {
 		added = append(added, ours.conn[i]-all[0].conn[i])
 	}
 	rows = append(rows, row("added to a connection", "ms", added))
-	if len(memory) > 0 {
-		rows = append(rows, row("idle gateway", "MiB", memory))
+	for _, m := range memory {
+		if len(m.mib) > 0 {
+			rows = append(rows, row(m.name, "MiB", m.mib))
+		}
 	}
 	return rows
 }

@@ -39,7 +39,7 @@ func TestEgressRows(t *testing.T) {
 	plain := &network{name: "plain", one: []float64{100, 200}, many: []float64{100, 100}, conn: []float64{1, 2}}
 	ours := &network{name: "berm", one: []float64{50, 100}, many: []float64{25, 25}, conn: []float64{2, 3}}
 	got := map[string]Row{}
-	for _, r := range egressRows(ours, []*network{plain, ours}, []float64{12}) {
+	for _, r := range egressRows(ours, []*network{plain, ours}, gateways{"idle gateway", []float64{12}}) {
 		got[r.Name+"|"+r.Baseline] = r
 	}
 	for name, want := range map[string]float64{
