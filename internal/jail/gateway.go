@@ -2,8 +2,8 @@ package jail
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,8 +26,11 @@ func ConfineGateway() error {
 			return fmt.Errorf("confine: limits: %w", err)
 		}
 	}
-	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
-		return fmt.Errorf("confine: no-new-privileges: %w", e)
+	// The filter takes this along to all threads.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("confine: no-new-privileges: %w", err)
 	}
 	return filter(gatewayFilter(unix.Getpid()), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
@@ -72,9 +75,8 @@ func gatewayFilter(pid int) []unix.SockFilter {
 
 		offArg1, offArg2 = offArg0 + 8, offArg0 + 16
 		setVMA           = 0x53564d41 // PR_SET_VMA: names for memory
-		// What the runtime's clone has, with its thread-local storage where it sets
-		// that up: anything else is no thread of its.
-		thread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
+		namespaces       = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+			unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 	)
 	allow, kill := answer(unix.SECCOMP_RET_ALLOW), answer(unix.SECCOMP_RET_KILL_PROCESS)
 	prog := []unix.SockFilter{
@@ -96,7 +98,11 @@ func gatewayFilter(pid int) []unix.SockFilter {
 		}
 		prog = append(prog, answer(eperm))
 	}
-	one(unix.SYS_CLONE, offArg0, thread, thread|unix.CLONE_SETTLS)
+	// Threads, which share all that there is.
+	prog = append(prog, equal(unix.SYS_CLONE, 0, 5), load(offArg0),
+		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 2, Jf: 0, K: namespaces},
+		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 0, Jf: 1, K: unix.CLONE_THREAD},
+		allow, answer(eperm))
 	one(unix.SYS_TGKILL, offArg0, uint32(pid)) // the runtime preempts its threads by signals
 	one(unix.SYS_PRCTL, offArg0, setVMA)
 	one(unix.SYS_FCNTL, offArg1, unix.F_GETFL, unix.F_SETFL, unix.F_GETFD, unix.F_SETFD)
