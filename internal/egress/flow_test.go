@@ -318,6 +318,65 @@ func TestAnotherAddress(t *testing.T) {
 	if canary.seen() != 0 {
 		t.Error("the address of another name was dialled")
 	}
+	before := s.seen()
+	b.broker.Change("sb", rules(t, `[{"allow":"one.test:%d"},{"allow":"127.0.0.2/32:%d"}]`, s.at.Port(), s.at.Port()))
+	a, c = g.connect(netip.MustParseAddrPort(fmt.Sprintf("127.0.0.2:%d", s.at.Port())), wire.Ask{Seen: "tls", Claim: "one.test"})
+	if c != nil || a.Fault != "refused" {
+		t.Fatalf("where the other address is no longer allowed: %+v", a)
+	}
+	if s.seen() != before {
+		t.Error("an address that is not allowed was dialled")
+	}
+}
+
+// TestChangeMeanwhile: a connection that was allowed when it was asked for, and is
+// not when it is made, is not handed over.
+func TestChangeMeanwhile(t *testing.T) {
+	s := newServer(t, "127.0.0.1:0", echo)
+	p := allowing(t, s, `,"uses":9`)
+	for what, change := range map[string]func(*bench){
+		"denied":       func(b *bench) { b.broker.Change("sb", rules(t, `[]`)) },
+		"still there":  func(b *bench) { b.broker.Change("sb", allowing(t, s, `,"uses":9`)) },
+		"another rule": func(b *bench) { b.broker.Change("sb", allowing(t, s, "")) },
+		"over": func(b *bench) {
+			l := b.broker.link("sb")
+			go b.broker.Close("sb")
+			<-l.done
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var b *bench
+			asked := make(chan struct{})
+			b = newBench(t, nil, Link{Policy: p, Use: func(string, int) error {
+				<-asked
+				return nil
+			}})
+			l := b.broker.link("sb")
+			g := b.gateway()
+			g.flow++
+			g.ask(wire.Ask{Op: wire.OpAccept, Flow: g.flow, To: s.at})
+			g.wire.SendAsk(wire.Ask{Seq: 5, Op: wire.OpConnect, Flow: g.flow, Seen: "raw"})
+			eventually(t, "it is dialled next", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.spent[p.Rules[0].Text] != nil })
+			change(b)
+			close(asked)
+			a, fd, err := g.wire.ReceiveAnswer()
+			c := g.conn(fd)
+			switch what {
+			case "over":
+				if err == nil && (a.Allow || c != nil) {
+					t.Errorf("%+v", a)
+				}
+			case "denied":
+				if err != nil || a.Allow || c != nil || a.Reason == "" {
+					t.Errorf("%+v, %v", a, err)
+				}
+			default:
+				if err != nil || c == nil || !works(c) {
+					t.Errorf("%+v, %v", a, err)
+				}
+			}
+		})
+	}
 }
 
 func TestRequests(t *testing.T) {

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/bermhq/berm/internal/egress/wire"
+	"github.com/bermhq/berm/internal/policy"
 )
 
 // canaries listen where nobody may come.
@@ -122,10 +124,31 @@ func TestLies(t *testing.T) {
 		"an address in octal":       try("0177.0.0.1:80", tls),
 		"the last flow number":      append(open(1<<64-1), try(c.tcp4.String(), tls)...),
 	}
+	// A preset lets TLS and HTTP to one name reach the gate canary, so that lies get
+	// as far as they can: they are let begin, and must not be dialled.
+	gate := c.other4.String()
+	for what, seen := range map[string]string{
+		"raw": `"seen":"raw"`, "nothing": `"seen":""`, "no name in TLS": `"seen":"tls"`, "another name in TLS": tls,
+		"another name": `"seen":"http","claim":"one.test","method":"GET","path":"/ok"`,
+		"no name":      `"seen":"http","method":"GET","path":"/ok"`,
+		"hidden":       `"seen":"tls","claim":"gate.test","hidden":true`,
+		"a name below": `"seen":"tls","claim":"x.gate.test"`,
+		"UDP":          `"seen":"udp","claim":"gate.test"`,
+	} {
+		lies["let begin: "+what] = append([]string{`{"seq":9,"op":"name","name":"gate.test","type":1}`}, try(gate, seen)...)
+	}
+	reaches := map[string]bool{"a request on what is TLS": true, "the last flow number": true} // what is allowed
 	for what, messages := range lies {
 		t.Run(what, func(t *testing.T) {
-			hosts := "127.0.0.1 one.test canary.test\n127.0.0.2 home.test\n"
-			b := newBench(t, &Files{Hosts: []byte(hosts)}, Link{Policy: rules(t, `[{"allow":"one.test:%d"},{"allow":"home.test"},{"allow":"127.0.0.1/32:%d"}]`, ok.at.Port(), ok.at.Port())})
+			hosts := "127.0.0.1 one.test canary.test\n127.0.0.2 home.test gate.test\n"
+			doc := fmt.Sprintf(`[{"allow":"one.test:%[1]d"},{"allow":"home.test:1"},{"allow":"127.0.0.1/32:%[1]d"},{"allow":"preset:gate"}]`, ok.at.Port())
+			p, err := policy.ParseEgress(json.RawMessage(doc), time.Now(), func(string) (policy.Preset, error) {
+				return policy.Preset{Hosts: []string{fmt.Sprintf("gate.test:%d", p4)}}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newBench(t, &Files{Hosts: []byte(hosts)}, Link{Policy: p})
 			g := b.gateway()
 			for _, m := range messages {
 				if _, err := g.raw.Write([]byte(m)); err != nil {
@@ -140,7 +163,7 @@ func TestLies(t *testing.T) {
 				} else if err != nil {
 					t.Fatal(err)
 				}
-				if conn := g.conn(fd); conn != nil && conn.RemoteAddr().String() != ok.at.String() {
+				if conn := g.conn(fd); conn != nil && (!reaches[what] || conn.RemoteAddr().String() != ok.at.String()) {
 					t.Errorf("%+v came with a connection to %s", a, conn.RemoteAddr())
 				}
 				if a.Seq == 999 {
