@@ -99,6 +99,7 @@ func TestLies(t *testing.T) {
 		"UDP on a TCP flow":                    {open(1)[0], fmt.Sprintf(`{"seq":2,"op":"connect","flow":1,"seen":"udp","to":"%s"}`, c.udp)},
 		"connect without accept":               {fmt.Sprintf(`{"seq":1,"op":"connect","flow":1,"to":"%s",%s}`, c.tcp4, tls)},
 		"connect to another than accepted":     {open(1)[0], fmt.Sprintf(`{"seq":2,"op":"connect","flow":1,"to":"%s",%s}`, c.tcp4, tls)},
+		"connected twice":                      append(open(1), `{"seq":3,"op":"connect","flow":1,"seen":"raw"}`),
 		"a flow of number 0":                   open(0),
 		"accepted twice": {open(1)[0], fmt.Sprintf(`{"seq":2,"op":"accept","flow":1,"to":"%s"}`, c.tcp4),
 			fmt.Sprintf(`{"seq":3,"op":"connect","flow":1,"to":"%s",%s}`, c.tcp4, tls)},
@@ -122,28 +123,29 @@ func TestLies(t *testing.T) {
 		"an address in hex":         try("0x7f.0.0.1:80", tls),
 		"an address as a number":    try("2130706433:80", tls),
 		"an address in octal":       try("0177.0.0.1:80", tls),
-		"the last flow number":      append(open(1<<64-1), try(c.tcp4.String(), tls)...),
+		"the last flow number":      append(open(1<<64-1), fmt.Sprintf(`{"seq":3,"op":"accept","flow":1,"to":"%s"}`, ok.at), `{"seq":4,"op":"connect","flow":1,`+tls+`}`),
 	}
 	// A preset lets TLS and HTTP to one name reach the gate canary, so that lies get
 	// as far as they can: they are let begin, and must not be dialled.
 	gate := c.other4.String()
 	for what, seen := range map[string]string{
 		"raw": `"seen":"raw"`, "nothing": `"seen":""`, "no name in TLS": `"seen":"tls"`, "another name in TLS": tls,
-		"another name": `"seen":"http","claim":"one.test","method":"GET","path":"/ok"`,
-		"no name":      `"seen":"http","method":"GET","path":"/ok"`,
-		"hidden":       `"seen":"tls","claim":"gate.test","hidden":true`,
-		"a name below": `"seen":"tls","claim":"x.gate.test"`,
-		"UDP":          `"seen":"udp","claim":"gate.test"`,
+		"another name":              `"seen":"http","claim":"one.test","method":"GET","path":"/ok"`,
+		"no name":                   `"seen":"http","method":"GET","path":"/ok"`,
+		"hidden":                    `"seen":"tls","claim":"gate.test","hidden":true`,
+		"a name below":              `"seen":"tls","claim":"x.gate.test"`,
+		"a name that was not asked": `"seen":"tls","claim":"other.test"`,
+		"UDP":                       `"seen":"udp","claim":"gate.test"`,
 	} {
 		lies["let begin: "+what] = append([]string{`{"seq":9,"op":"name","name":"gate.test","type":1}`}, try(gate, seen)...)
 	}
-	reaches := map[string]bool{"a request on what is TLS": true, "the last flow number": true} // what is allowed
+	reaches := map[string]bool{"a request on what is TLS": true, "the last flow number": true, "connected twice": true} // what is allowed
 	for what, messages := range lies {
 		t.Run(what, func(t *testing.T) {
-			hosts := "127.0.0.1 one.test canary.test\n127.0.0.2 home.test gate.test\n"
+			hosts := "127.0.0.1 one.test canary.test\n127.0.0.2 home.test gate.test other.test\n"
 			doc := fmt.Sprintf(`[{"allow":"one.test:%[1]d"},{"allow":"home.test:1"},{"allow":"127.0.0.1/32:%[1]d"},{"allow":"preset:gate"}]`, ok.at.Port())
 			p, err := policy.ParseEgress(json.RawMessage(doc), time.Now(), func(string) (policy.Preset, error) {
-				return policy.Preset{Hosts: []string{fmt.Sprintf("gate.test:%d", p4)}}, nil
+				return policy.Preset{Hosts: []string{fmt.Sprintf("gate.test:%d", p4), fmt.Sprintf("other.test:%d", p4)}}, nil
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -156,21 +158,36 @@ func TestLies(t *testing.T) {
 				}
 			}
 			g.raw.Write([]byte(`{"seq":999,"op":"name","name":"one.test","type":1}`))
-			for {
+			due := map[uint64]int{999: 1} // one answer to each, unless it hangs up
+			for _, m := range messages {
+				var a struct{ Seq uint64 }
+				if json.Unmarshal([]byte(m), &a) == nil && a.Seq > 0 {
+					due[a.Seq]++
+				}
+			}
+			reached := 0
+			for len(due) > 0 {
 				a, fd, err := g.wire.ReceiveAnswer()
 				if err == io.EOF || err != nil && strings.Contains(err.Error(), "reset") {
 					break // hung up on: fine
 				} else if err != nil {
 					t.Fatal(err)
 				}
-				if conn := g.conn(fd); conn != nil && (!reaches[what] || conn.RemoteAddr().String() != ok.at.String()) {
+				conn := g.conn(fd)
+				if conn != nil {
+					reached++
+				}
+				if conn != nil && (!reaches[what] || reached > 1 || conn.RemoteAddr().String() != ok.at.String()) {
 					t.Errorf("%+v came with a connection to %s", a, conn.RemoteAddr())
 				}
-				if a.Seq == 999 {
-					if !a.Allow || len(a.Addrs) != 1 {
-						t.Errorf("the truth is not answered any more: %+v", a)
-					}
-					break
+				if due[a.Seq] == 0 {
+					t.Errorf("nobody asked for %+v", a)
+				}
+				if due[a.Seq]--; due[a.Seq] == 0 {
+					delete(due, a.Seq)
+				}
+				if a.Seq == 999 && (!a.Allow || len(a.Addrs) != 1) {
+					t.Errorf("the truth is not answered any more: %+v", a)
 				}
 			}
 			again := b.gateway() // whatever became of that one
