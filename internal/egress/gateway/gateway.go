@@ -41,6 +41,7 @@ type Gateway struct {
 	dnsRate *bucket
 	dnsOpen chan struct{}
 	stop    chan struct{}
+	window  int64 // the most that a guest may have under way on a connection
 
 	flows    atomic.Uint64 // the last number
 	conns    atomic.Int64
@@ -55,7 +56,7 @@ func newGateway(link FrameConn, b *broker) (*Gateway, error) {
 		udp:     datagrams{asking: map[netip.AddrPort]struct{}{}, denied: map[netip.AddrPort]time.Time{}},
 		icmp:    newBucket(icmpRate, icmpBurst),
 		dnsRate: newBucket(dnsRate, dnsBurst), dnsOpen: make(chan struct{}, dnsOpen),
-		stop: make(chan struct{}),
+		stop: make(chan struct{}), window: bufferMost,
 	}
 	g.stack = stack.New(stack.Options{
 		NetworkProtocols: []stack.NetworkProtocolFactory{

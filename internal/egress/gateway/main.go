@@ -58,6 +58,7 @@ func run(confine func() error) error {
 	if err != nil {
 		return err
 	}
+	g.window = windowFor(files[0])
 	if err := confine(); err != nil {
 		return err
 	}
@@ -78,4 +79,21 @@ func run(confine func() error) error {
 	}()
 	go func() { done <- g.run() }()
 	return <-done
+}
+
+// windowFor is how much may be under way to this end of a link. The sandbox
+// loses what the link has no room for, and takes long to find out; its end has
+// as much as ours.
+func windowFor(link *os.File) int64 {
+	raw, err := link.SyscallConn()
+	if err != nil {
+		return bufferMost
+	}
+	room := bufferMost * 2
+	raw.Control(func(fd uintptr) {
+		if n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil {
+			room = n
+		}
+	})
+	return int64(min(max(room/2, bufferMost/8), bufferMost))
 }

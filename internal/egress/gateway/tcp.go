@@ -138,7 +138,7 @@ func (g *Gateway) establish(r *tcp.ForwarderRequest, active *atomic.Int64) *gues
 		return nil
 	}
 	size := bufferFor(g.conns.Load())
-	ep.SocketOptions().SetReceiveBufferSize(size, true)
+	ep.SocketOptions().SetReceiveBufferSize(min(size, g.window), true)
 	ep.SocketOptions().SetSendBufferSize(size, true)
 	if active != nil {
 		active.Store(time.Now().UnixNano())

@@ -216,21 +216,33 @@ func TestLinkGone(t *testing.T) {
 // TestThroughput only prints: machines differ.
 func TestThroughput(t *testing.T) {
 	w := newWorld(t, nil)
-	to := at(server4, 9000)
 	const size = 64 << 20
-	w.listen(to, func(c *net.TCPConn) {
+	send := func(c io.Writer) {
 		b := make([]byte, 1<<20)
 		for range size / len(b) {
 			if _, err := c.Write(b); err != nil {
 				return
 			}
 		}
+	}
+	down, up, got := at(server4, 9000), at(server4, 9001), make(chan int64, 1)
+	w.listen(down, func(c *net.TCPConn) { send(c) })
+	w.listen(up, func(c *net.TCPConn) {
+		n, _ := io.Copy(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c})
+		got <- n
 	})
-	c := w.mustDial(to)
 	start := time.Now()
-	n, err := io.Copy(io.Discard, c)
+	n, err := io.Copy(io.Discard, w.mustDial(down))
 	if n != size || err != nil {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
 	t.Logf("%.0f MB/s from server to guest", float64(n)/1e6/time.Since(start).Seconds())
+	start = time.Now()
+	c := w.mustDial(up)
+	send(c)
+	c.CloseWrite()
+	if n := <-got; n != size {
+		t.Fatalf("%d bytes", n)
+	}
+	t.Logf("%.0f MB/s from guest to server, %d segments sent again", float64(n)/1e6/time.Since(start).Seconds(), w.guest.Stats().TCP.Retransmits.Value())
 }

@@ -237,6 +237,7 @@ func newWorld(t testing.TB, decide func(wire.Ask) wire.Answer) *world {
 	if w.g, err = newGateway(link, b); err != nil {
 		t.Fatal(err)
 	}
+	w.g.window = windowFor(linkEnd)
 	if err := b.begin(); err != nil {
 		t.Fatal(err)
 	}
