@@ -111,7 +111,7 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	a.o.Elapsed = time.Since(started)
 	a.o.Began, a.o.Ended = out.found[begin], out.found[end]
 	a.o.Bytes = out.bytes + errs.bytes
-	a.o.Took = took(a.tail.Bytes())
+	a.o.Took, a.o.Slowest = took(a.tail.Bytes())
 	a.o.Said = string(out.head[:min(len(out.head), 100)]) + " ... " + string(errs.head[:min(len(errs.head), 400)])
 	a.o.Leaks = append(out.leaks("its output"), errs.leaks("its error output")...)
 	a.say(res, err)

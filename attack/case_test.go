@@ -222,7 +222,7 @@ func TestUntrueNeedsTheContract(t *testing.T) {
 
 func TestTook(t *testing.T) {
 	out := "began x\ntook 12 ms: a: done\n took 9 ms: no\ntook 3000 ms: b\ntook 99999999 ms: c\nthey took 3 ms: d\n"
-	if got := took([]byte(out)); len(got) != 2 || got[0] != 12*time.Millisecond || got[1] != 3*time.Second {
+	if got, slowest := took([]byte(out)); slowest != "b" || len(got) != 2 || got[0] != 12*time.Millisecond || got[1] != 3*time.Second {
 		t.Errorf("got %v", got)
 	}
 }

@@ -37,6 +37,8 @@ type Observation struct {
 	Cut  []string        // what the policy allows and the program did not reach
 	Took []time.Duration // by attempt on the wire, by the guest's clock
 
+	Slowest string // what the slowest of them was, as the program says
+
 	Looked  int      // host processes of the sandbox whose walls were seen
 	Loose   []string // walls that one of them lacked
 	CanLook bool     // this user may see them
@@ -103,7 +105,7 @@ func breaches(c Case, o Observation) (out []string) {
 		out = append(out, fmt.Sprintf("%s was called %d times", who, o.Calls[who]))
 	}
 	if middle, slowest := pace(o.Took); middle > time.Second || slowest > hang {
-		out = append(out, fmt.Sprintf("what is denied hangs: half of %d attempts took more than %v, one %v", len(o.Took), middle, slowest))
+		out = append(out, fmt.Sprintf("what is denied hangs: half of %d attempts took more than %v, one %v: %q", len(o.Took), middle, slowest, o.Slowest))
 	}
 	limit := time.Duration(c.Limits.TimeoutSeconds * float64(time.Second))
 	if o.Elapsed > limit+within {

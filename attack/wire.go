@@ -298,14 +298,19 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var tookShape = regexp.MustCompile(`(?m)^took ([0-9]{1,6}) ms: `)
+var tookShape = regexp.MustCompile(`(?m)^took ([0-9]{1,6}) ms: (.{0,60})`)
 
-// took are the times that a program says its attempts took. It is its word, and
-// a program that lies makes only its own wire look slow or fast.
-func took(out []byte) (times []time.Duration) {
+// took are the times that a program says its attempts took, and what the slowest
+// was. It is its word, and a program that lies makes only its own wire look slow
+// or fast.
+func took(out []byte) (times []time.Duration, slowest string) {
 	for _, m := range tookShape.FindAllSubmatch(out, 4096) {
 		ms, _ := strconv.Atoi(string(m[1]))
-		times = append(times, time.Duration(ms)*time.Millisecond)
+		d := time.Duration(ms) * time.Millisecond
+		if len(times) == 0 || d > slices.Max(times) {
+			slowest = string(m[2])
+		}
+		times = append(times, d)
 	}
-	return times
+	return times, slowest
 }
