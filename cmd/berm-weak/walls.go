@@ -72,6 +72,7 @@ var walls = []wall{
 		red:    []string{"caps-endless"},
 		create: func(r *api.CreateRequest) { r.Limits.TimeoutSeconds = 60 },
 	},
+	openWire,
 	{
 		name: "teardown", without: "nothing is ended when a session is closed",
 		red:    []string{"hostread-kernel"},
