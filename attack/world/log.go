@@ -1,6 +1,7 @@
 package world
 
 import (
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -42,6 +43,12 @@ func (l *log) take() Watch {
 	w := Watch{Hits: l.hits, Good: l.good}
 	l.hits, l.good = map[string]int{}, map[string]bool{}
 	return w
+}
+
+func (l *log) soFar() Watch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Watch{Hits: maps.Clone(l.hits), Good: maps.Clone(l.good)}
 }
 
 func (l *log) hit(what string) {
@@ -118,10 +125,10 @@ func (l *log) leave(c net.Conn) {
 	delete(l.conns, c)
 }
 
-func (l *log) busy() bool {
+func (l *log) open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.conns) > 0
+	return len(l.conns)
 }
 
 // cut ends every connection, and those to come.

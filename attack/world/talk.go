@@ -105,10 +105,26 @@ func (v visit) http(c net.Conn, r *bufio.Reader) {
 			}
 		}
 		c.SetDeadline(time.Now().Add(patience))
+		if strings.HasPrefix(q.path, "/drip/") {
+			drip(c)
+			return
+		}
 		io.WriteString(c, q.reply())
 		if err != nil || berr != nil || q.close {
 			return
 		}
+	}
+}
+
+// drip is an answer that comes slowly and has no end of its own.
+func drip(c net.Conn) {
+	io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+	for range 1000 {
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err := io.WriteString(c, strings.Repeat("x", 999)+"\n"); err != nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

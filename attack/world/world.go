@@ -186,6 +186,12 @@ type Watch struct {
 // beside those of Rules.
 func (w *World) Begin(names []string) { w.log.begin(names) }
 
+// SoFar is what was seen since Begin, while it goes on.
+func (w *World) SoFar() Watch { return w.log.soFar() }
+
+// Open is how many connections are open, to whatever server.
+func (w *World) Open() int { return w.log.open() }
+
 // End waits until all that was sent has arrived, and says what it was.
 func (w *World) End() Watch {
 	w.settle()
@@ -210,7 +216,7 @@ func (w *World) settle() {
 		wait(arrived)
 		c.Close()
 	}
-	for end := time.Now().Add(settleTime); w.log.busy() && time.Now().Before(end); {
+	for end := time.Now().Add(settleTime); w.log.open() > 0 && time.Now().Before(end); {
 		time.Sleep(2 * time.Millisecond)
 	}
 }

@@ -25,7 +25,11 @@ var openWire = wall{
 		"egress-sni-hidden", "egress-sni-none", "egress-sni-other", "egress-sni-pieces", "egress-ssl2", "egress-starttls",
 		"egress-tls-then", "egress-tunnels6", "egress-udp-flood", "egress-udp4", "egress-udp6", "egress-websocket",
 	},
-	create: func(r *api.CreateRequest) { r.Egress = everything() },
+	create: func(r *api.CreateRequest) {
+		if r.Egress != nil {
+			r.Egress = everything()
+		}
+	},
 }
 
 // everything is a document that opens what a document can: every range, those
