@@ -98,7 +98,9 @@ func TestEgressRun(t *testing.T) {
 		return
 	}
 	allow := []string{"--allow", "example.test:8080", "--"}
-	curl := func(args ...string) []string { return append(slices.Clone(allow), append([]string{"curl", "-sS", "-m", "5"}, args...)...) }
+	curl := func(args ...string) []string {
+		return append(slices.Clone(allow), append([]string{"curl", "-sS", "-m", "5"}, args...)...)
+	}
 
 	w.Begin(nil)
 	for _, v := range []string{"4", "6"} {
