@@ -35,7 +35,8 @@ type network struct {
 	addr netAddr
 	run  func(ctx context.Context, args ...string) ([]byte, error)
 
-	one, many, conn []float64 // MiB/s, MiB/s, ms
+	in, out, manyIn, manyOut []float64 // MiB/s, as the client sees it
+	conn                     []float64 // ms
 }
 
 type netAddr struct{ host, port string }
@@ -111,7 +112,7 @@ func Egress(ctx context.Context, o Options) (Report, error) {
 				return Report{}, fmt.Errorf("%s: %w", n.name, err)
 			}
 			if i == 0 { // it warmed caches up
-				n.one, n.many, n.conn = nil, nil, nil
+				n.in, n.out, n.manyIn, n.manyOut, n.conn = nil, nil, nil, nil, nil
 			}
 		}
 	}
@@ -136,8 +137,10 @@ func egressRows(ours *network, all []*network, memory ...gateways) (rows []Row) 
 		name, unit string
 		of         func(*network) []float64
 	}{
-		{"one stream", "MiB/s", func(n *network) []float64 { return n.one }},
-		{"50 streams", "MiB/s", func(n *network) []float64 { return n.many }},
+		{"one stream in", "MiB/s", func(n *network) []float64 { return n.in }},
+		{"one stream out", "MiB/s", func(n *network) []float64 { return n.out }},
+		{"50 streams in", "MiB/s", func(n *network) []float64 { return n.manyIn }},
+		{"50 streams out", "MiB/s", func(n *network) []float64 { return n.manyOut }},
 		{"connections", "1/s", func(n *network) []float64 { return perSecond(n.conn) }},
 		{"connection", "ms", func(n *network) []float64 { return n.conn }},
 	} {
@@ -186,10 +189,11 @@ func perSecond(ms []float64) (out []float64) {
 // the round's, so that rounds can be compared one by one.
 func (n *network) measure(ctx context.Context) error {
 	for _, b := range []struct {
+		what    string
 		streams int
 		to      *[]float64
-	}{{1, &n.one}, {50, &n.many}} {
-		t, err := n.times(ctx, "bulk", strconv.Itoa(b.streams), strconv.Itoa(egressBytes))
+	}{{"get", 1, &n.in}, {"put", 1, &n.out}, {"get", 50, &n.manyIn}, {"put", 50, &n.manyOut}} {
+		t, err := n.times(ctx, b.what, strconv.Itoa(b.streams), strconv.Itoa(egressBytes))
 		if err != nil {
 			return err
 		}
@@ -230,7 +234,8 @@ func address(l net.Listener) netAddr {
 	return netAddr{host, port}
 }
 
-// serveBulk answers "get N" with N bytes and "ping" with "pong".
+// serveBulk answers "get N" with N bytes, takes the N bytes behind "put N", and
+// answers "ping" with "pong".
 func serveBulk(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -239,7 +244,8 @@ func serveBulk(l net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			line, err := bufio.NewReaderSize(c, 64).ReadString('\n')
+			r := bufio.NewReaderSize(c, 64)
+			line, err := r.ReadString('\n')
 			if err != nil {
 				return
 			}
@@ -248,6 +254,19 @@ func serveBulk(l net.Listener) {
 				return
 			}
 			var left int64
+			if _, err := fmt.Sscanf(line, "put %d\n", &left); err == nil {
+				left -= int64(r.Buffered())
+				r.Discard(r.Buffered())
+				for buf := make([]byte, 1<<20); left > 0; {
+					k, err := c.Read(buf)
+					if err != nil {
+						return
+					}
+					left -= int64(k)
+				}
+				c.Write([]byte("ok\n"))
+				return
+			}
 			if _, err := fmt.Sscanf(line, "get %d\n", &left); err != nil {
 				return
 			}

@@ -1,4 +1,4 @@
-# Usage: egress.py HOST PORT bulk STREAMS BYTES | conns N
+# Usage: egress.py HOST PORT get|put STREAMS BYTES | conns N
 # One line of JSON: seconds of the whole transfer, or of each connection.
 import json, socket, sys, threading, time
 
@@ -25,10 +25,22 @@ def fetch(s, n, failed):
         failed.append(repr(e))
 
 
-if what == "bulk":
+def push(s, n, failed):
+    try:
+        s.sendall(b"put %d\n" % n)
+        buf = memoryview(bytearray(1 << 20))
+        while n > 0:
+            n -= s.send(buf[:n])
+        if s.recv(3) != b"ok\n":
+            raise EOFError("not taken")
+    except Exception as e:
+        failed.append(repr(e))
+
+
+if what in ("get", "put"):
     streams, size = numbers
     socks, failed = [connect() for _ in range(streams)], []
-    threads = [threading.Thread(target=fetch, args=(s, size // streams, failed)) for s in socks]
+    threads = [threading.Thread(target={"get": fetch, "put": push}[what], args=(s, size // streams, failed)) for s in socks]
     began = time.perf_counter()
     for t in threads:
         t.start()

@@ -22,8 +22,11 @@ func TestEgressClient(t *testing.T) {
 	n := &network{addr: address(l), run: func(ctx context.Context, args ...string) ([]byte, error) {
 		return output(exec.CommandContext(ctx, "python3", append([]string{"-c", egressClient}, args...)...))
 	}}
-	if v, err := n.times(t.Context(), "bulk", "3", "3000000"); err != nil || len(v) != 1 {
-		t.Errorf("bulk: %v, %v", v, err)
+	if v, err := n.times(t.Context(), "get", "3", "3000000"); err != nil || len(v) != 1 {
+		t.Errorf("get: %v, %v", v, err)
+	}
+	if v, err := n.times(t.Context(), "put", "3", "3000000"); err != nil || len(v) != 1 {
+		t.Errorf("put: %v, %v", v, err)
 	}
 	if v, err := n.times(t.Context(), "conns", "5"); err != nil || len(v) != 5 {
 		t.Errorf("connections: %v, %v", v, err)
@@ -36,14 +39,14 @@ func TestEgressClient(t *testing.T) {
 
 // TestEgressRows: ours is held against each of the others, round by round.
 func TestEgressRows(t *testing.T) {
-	plain := &network{name: "plain", one: []float64{100, 200}, many: []float64{100, 100}, conn: []float64{1, 2}}
-	ours := &network{name: "berm", one: []float64{50, 100}, many: []float64{25, 25}, conn: []float64{2, 3}}
+	plain := &network{name: "plain", in: []float64{100, 200}, manyIn: []float64{100, 100}, conn: []float64{1, 2}}
+	ours := &network{name: "berm", in: []float64{50, 100}, manyIn: []float64{25, 25}, conn: []float64{2, 3}}
 	got := map[string]Row{}
 	for _, r := range egressRows(ours, []*network{plain, ours}, gateways{"idle gateway", []float64{12}}) {
 		got[r.Name+"|"+r.Baseline] = r
 	}
 	for name, want := range map[string]float64{
-		"berm, one stream|plain, one stream": 0.5, "berm, 50 streams|plain, 50 streams": 0.25, "berm, connection|plain, connection": 1.75,
+		"berm, one stream in|plain, one stream in": 0.5, "berm, 50 streams in|plain, 50 streams in": 0.25, "berm, connection|plain, connection": 1.75,
 	} {
 		if r := got[name]; r.RatioP50 != want {
 			t.Errorf("%s: %v, want %v", name, r.RatioP50, want)
