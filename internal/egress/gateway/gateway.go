@@ -153,6 +153,10 @@ func (g *Gateway) frame(b []byte) {
 	case refuse:
 		g.records.add(p.kind, p.reason(), netip.AddrPortFrom(p.dst, p.port), "")
 		g.refuse(p)
+	case stand:
+		if g.icmp.take(time.Now()) {
+			g.link.WriteFrame([][]byte{advert(p.dst)})
+		}
 	}
 }
 

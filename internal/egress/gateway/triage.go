@@ -33,6 +33,7 @@ const (
 	drop   action = iota
 	pass          // to the stack
 	refuse        // tell the guest and the broker
+	stand         // answer in place of a neighbour that is not there
 )
 
 // A packet is what triage found out about a frame.
@@ -90,6 +91,9 @@ func (p packet) triage6() (action, packet) {
 	p.ip, p.proto, p.dst, p.first = b[:total], b[6], netip.AddrFrom16([16]byte(b[24:])), true
 	rest := b[ipv6Header:total]
 	if p.proto == protoICMP6 && len(rest) >= 8 && b[7] == 255 && (rest[0] == 135 || rest[0] == 136) {
+		if p.dst = absent(src, rest); p.dst.IsValid() {
+			return stand, p
+		}
 		return pass, p // neighbours find each other
 	}
 	if src != wire.Guest6 {
