@@ -121,7 +121,7 @@ func TestEgressRun(t *testing.T) {
 	}
 	w.Begin(nil)
 	r, _ := run(t, curl("-w", "%{http_code}", "-H", "Host: evil.test", "http://example.test:8080/denied")...)
-	if !strings.HasSuffix(r.Stdout, "403") || !strings.Contains(r.Stdout, "evil.test") || len(r.Denied) == 0 {
+	if !strings.HasSuffix(r.Stdout, "403") || !strings.Contains(r.Stdout, "to allow it: ") || !strings.Contains(r.Stdout, "evil.test:8080") || len(r.Denied) == 0 {
 		t.Errorf("another host: %q, denied %+v", r.Stdout, r.Denied)
 	}
 	for _, tt := range []struct{ url, target string }{
