@@ -84,7 +84,7 @@ func runOnTheWire(ctx context.Context, opt Options, cases []Case, tell teller) e
 		case l.Ended != nil:
 			got[l.Ended.ID] = *l.Ended
 		}
-		for ; next < len(cases)-1; next++ { // in order; the last waits for the end
+		for ; next < len(cases)-1 && ctx.Err() == nil; next++ { // in order; the last waits for the end
 			res, ok := got[cases[next].ID]
 			if !ok {
 				tell.began(cases[next])
