@@ -17,7 +17,7 @@ import (
 
 // bareShards are how many worlds the bare programs are spread over: most of them
 // wait for what does not answer.
-const bareShards = 4
+const bareShards = 6
 
 // inWorlds runs the calling test again in processes that may build a world, one
 // for each shard, and says whether this is one of them, and which.
