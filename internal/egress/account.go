@@ -46,7 +46,12 @@ func (k *kept) dup() (int, error) { return unix.FcntlInt(uintptr(k.fd), unix.F_D
 func (k *kept) close()            { unix.Close(k.fd) }
 
 // shutdown ends the connection for everybody who holds a descriptor of it.
-func (k *kept) shutdown() { unix.Shutdown(k.fd, unix.SHUT_RDWR) }
+func (k *kept) shutdown() {
+	unix.Shutdown(k.fd, unix.SHUT_RDWR)
+	if !k.tcp {
+		k.disconnect() // or datagrams would still come in
+	}
+}
 
 // counted asks the kernel what a TCP connection has carried: what was written to
 // it, and what came in. ok is false where the kernel does not say, and for UDP:

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -12,8 +13,11 @@ type question struct {
 	qtype uint16
 }
 
-// cacheSize is how many answers are kept for one sandbox.
-const cacheSize = 1024
+// Bounds of what is kept for one sandbox.
+const (
+	cacheSize = 1024        // answers
+	failedTTL = time.Second // that nobody could say anything
+)
 
 // A cache keeps answers for one sandbox, so that none learns from the time an
 // answer takes what another has asked, and asks each question once at a time.
@@ -27,6 +31,7 @@ type cache struct {
 
 type stored struct {
 	found
+	err   error
 	until time.Time
 }
 
@@ -48,7 +53,7 @@ func (c *cache) lookup(ctx context.Context, q question) (found, error) {
 	if k, ok := c.kept[q]; ok && now.Before(k.until) {
 		c.mu.Unlock()
 		k.ttl = k.until.Sub(now)
-		return k.found, nil
+		return k.found, k.err
 	}
 	p, busy := c.asked[q]
 	if !busy {
@@ -67,16 +72,27 @@ func (c *cache) lookup(ctx context.Context, q question) (found, error) {
 	p.found, p.err = c.r.lookup(ctx, q.name, q.qtype)
 	c.mu.Lock()
 	delete(c.asked, q)
-	if p.err == nil {
-		c.keep(q, p.found)
+	switch {
+	case p.err == nil:
+		c.keep(q, stored{found: p.found, until: time.Now().Add(p.ttl)})
+	case !errors.Is(p.err, context.Canceled): // else it was the one who asked that went away
+		c.keep(q, stored{err: p.err, until: time.Now().Add(failedTTL)})
 	}
 	c.mu.Unlock()
 	close(p.done)
 	return p.found, p.err
 }
 
+// leaves says whether a lookup would ask a name server now.
+func (c *cache) leaves(q question) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, known := c.kept[q]
+	return c.asked[q] == nil && !(known && time.Now().Before(k.until))
+}
+
 // keep makes room by what is over, and by anything where that is not enough.
-func (c *cache) keep(q question, f found) {
+func (c *cache) keep(q question, s stored) {
 	now := time.Now()
 	if len(c.kept) >= cacheSize {
 		for k, v := range c.kept {
@@ -91,5 +107,5 @@ func (c *cache) keep(q question, f found) {
 			delete(c.kept, k)
 		}
 	}
-	c.kept[q] = stored{f, now.Add(f.ttl)}
+	c.kept[q] = s
 }

@@ -429,7 +429,8 @@ func TestQUIC(t *testing.T) {
 	}
 	c.Write([]byte("x"))
 	p.SetReadDeadline(time.Now().Add(patience))
-	if n, _, err := p.ReadFrom(make([]byte, 10)); n != 1 || err != nil {
+	n, from, err := p.ReadFrom(make([]byte, 10))
+	if n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	b.broker.Change("sb", rules(t, `[]`))
@@ -438,6 +439,11 @@ func TestQUIC(t *testing.T) {
 		if err == nil {
 			t.Error("a cut UDP flow still sends")
 		}
+	}
+	p.WriteTo([]byte("late"), from)
+	c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if n, _ := c.Read(make([]byte, 10)); n != 0 {
+		t.Error("a cut UDP flow still receives")
 	}
 	b.broker.Change("sb", rules(t, `[{"allow":"127.0.0.1/32:%d","quic":true,"bytes":100}]`, at.Port()))
 	if a, _ := g.ask(wire.Ask{Op: wire.OpConnect, Flow: 2, Seen: "udp", To: at}); a.Allow || a.Reason != policy.DenyBytes {

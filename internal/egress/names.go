@@ -46,7 +46,8 @@ func (l *link) name(ctx context.Context, a wire.Ask) wire.Answer {
 			s = &stuffing{}
 			l.stuffed[r.Text] = s
 		}
-		if !s.pass(name, len(name)-len(r.Suffix)-1, now) {
+		leaves := (a.Type == dns.TypeA || a.Type == dns.TypeAAAA) && l.cache.leaves(question{name, a.Type})
+		if !s.pass(name, len(name)-len(r.Suffix)-1, leaves, now) {
 			d.Allow, d.Reason, d.Fix = false, policy.DenyStuffing, ""
 			d.Text = "too many or too long names below " + r.Suffix
 		}

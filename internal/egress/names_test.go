@@ -230,6 +230,67 @@ func TestCacheAndFlight(t *testing.T) {
 	}
 }
 
+// TestSilentServer: a name server that says nothing takes no more than its share
+// of the time, and that it failed is remembered for a moment.
+func TestSilentServer(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	b := newBench(t, nil, Link{Policy: rules(t, `[{"allow":"*.test"},{"allow":"127.0.0.0/8"}]`)})
+	r := b.broker.resolver.current
+	r.servers = []string{silent.LocalAddr().String()}
+	nameServer(t, b, func(q *dns.Msg, tcp bool) []*dns.Msg {
+		return []*dns.Msg{records(q, q.Question[0].Name+" 200 IN A 127.0.0.9")}
+	})
+	if a := b.gateway().name("a.test", dns.TypeA); len(a.Addrs) != 1 {
+		t.Errorf("the second server was not asked: %+v", a)
+	}
+}
+
+// TestFailureIsKept: a name about which nobody can say anything is not asked
+// about again at once, however often a sandbox does.
+func TestFailureIsKept(t *testing.T) {
+	b := newBench(t, nil, Link{Policy: rules(t, `[{"allow":"a.test"}]`)})
+	asked := nameServer(t, b, func(q *dns.Msg, tcp bool) []*dns.Msg {
+		m := records(q)
+		m.Rcode = dns.RcodeServerFailure
+		return []*dns.Msg{m}
+	})
+	g := b.gateway()
+	began := time.Now()
+	for range 50 {
+		if a := g.name("a.test", dns.TypeA); a.Fault != unresolved {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if most := 2 * (1 + int(time.Since(began)/failedTTL)); asked() > most {
+		t.Errorf("asked %d times", asked())
+	}
+}
+
+// TestKnownNames: which of some known names is asked about again says something,
+// too, so it costs where a name server hears of it.
+func TestKnownNames(t *testing.T) {
+	s, now := &stuffing{}, time.Now()
+	if !s.pass("abcd.test", 4, true, now) || s.tokens != stuffFirst-4 {
+		t.Fatal(s.tokens)
+	}
+	if !s.pass("abcd.test", 4, false, now) || s.tokens != stuffFirst-4 {
+		t.Error("from the cache:", s.tokens)
+	}
+	let := 0
+	for range stuffFirst {
+		if s.pass("abcd.test", 4, true, now) {
+			let++
+		}
+	}
+	if let != (stuffFirst-4)/stuffAgain {
+		t.Errorf("%d questions about a known name left", let)
+	}
+}
+
 func TestStuffing(t *testing.T) {
 	b := newBench(t, nil, Link{Policy: rules(t, `[{"allow":"*.tunnel.test"},{"allow":"exact.test"}]`)})
 	asked := nameServer(t, b, func(q *dns.Msg, tcp bool) []*dns.Msg { return []*dns.Msg{records(q)} })

@@ -154,10 +154,19 @@ func (r *resolver) lookup(ctx context.Context, name string, qtype uint16) (found
 		return out, nil
 	}
 	err := errNoServers
-	for range res.attempts {
-		for _, server := range res.servers {
+	for round := range res.attempts {
+		for i, server := range res.servers {
+			// One that is silent leaves time for those after it, and all of them for
+			// another round.
+			share, turns := res.timeout, len(res.servers)-i
+			if round+1 < res.attempts {
+				turns++
+			}
+			if end, ok := ctx.Deadline(); ok {
+				share = min(share, time.Until(end)/time.Duration(turns))
+			}
 			var out found
-			if out, err = ask(ctx, server, name, qtype, res.timeout); err == nil {
+			if out, err = ask(ctx, server, name, qtype, share); err == nil {
 				return out, nil
 			}
 			if ctx.Err() != nil {

@@ -98,8 +98,9 @@ func (l *link) release(f *flow) {
 	}
 }
 
-// A stuffing bucket bounds what can be said through names below one suffix:
-// distinct labels, since a name that was asked before says nothing new.
+// A stuffing bucket bounds what can be said through names below one suffix: by
+// labels that are new, and by which of those that are known is asked about
+// again.
 type stuffing struct {
 	tokens float64
 	filled time.Time
@@ -111,15 +112,21 @@ const (
 	stuffASec  = 64
 	stuffLong  = 120 // below the suffix, at most
 	stuffNames = 4096
+	stuffAgain = 2 // bytes for a known name: more than it takes to tell one of stuffNames
 )
 
-// pass says whether one more name of that much below the suffix may be asked.
-func (s *stuffing) pass(name string, below int, now time.Time) bool {
+// pass says whether one more name of that much below the suffix may be asked;
+// leaves says that a name server would hear of it.
+func (s *stuffing) pass(name string, below int, leaves bool, now time.Time) bool {
 	if below > stuffLong {
 		return false
 	}
-	if _, ok := s.names[name]; ok {
-		return true
+	_, known := s.names[name]
+	if known {
+		if !leaves {
+			return true
+		}
+		below = min(below, stuffAgain)
 	}
 	if s.filled.IsZero() {
 		s.tokens = stuffFirst
@@ -131,6 +138,9 @@ func (s *stuffing) pass(name string, below int, now time.Time) bool {
 		return false
 	}
 	s.tokens -= float64(below)
+	if known {
+		return true
+	}
 	if len(s.names) >= stuffNames || s.names == nil {
 		s.names = map[string]struct{}{}
 	}

@@ -193,6 +193,10 @@ func (f *fields) add(line string, from, to int) error {
 	case "http2-settings":
 		return bad("HTTP/2 without TLS")
 	}
+	switch strings.ReplaceAll(name, "_", "-") {
+	case "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url":
+		return bad("%s, which some servers take for the method or the path", name)
+	}
 	return nil
 }
 
