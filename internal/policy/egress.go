@@ -44,6 +44,9 @@ type Rate struct {
 // A Preset is what one client program needs to reach its registry.
 type Preset struct {
 	Hosts []string `json:"hosts"` // "name:port" or "address:port"
+	// Found are hosts that nobody configured: a registry has pointed to them.
+	// They are reached by their name, and where that is a public address.
+	Found []string `json:"found,omitempty"`
 	// What tells the client inside about it, without any credential. Paths are
 	// absolute, inside.
 	Files map[string]string `json:"files,omitempty"`

@@ -122,6 +122,13 @@ func reachesOwn(p netip.Prefix) bool {
 	return p.Bits() >= ownBits6
 }
 
+// Public says whether an address is in none of the ranges that a rule must name.
+func Public(a netip.Addr) bool { return special(plainAddr(a)) == nil }
+
+// PresetReaches says whether the rules of a preset may reach an address: it is
+// public, or one that a registry of one's own may have.
+func PresetReaches(a netip.Addr) bool { return (&EgressRule{Preset: "any"}).reaches(plainAddr(a)) }
+
 // reaches says whether a rule for names reaches a refused address by itself.
 func (r *EgressRule) reaches(a netip.Addr) bool {
 	if r.Preset == "" || slices.Contains(metadata, a) {

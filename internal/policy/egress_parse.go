@@ -284,6 +284,14 @@ func (r *EgressRule) expand(o *options, name string, presets func(string) (Prese
 		one.Text = o.text() + " " + one.printTarget()
 		out = append(out, one)
 	}
+	for _, host := range p.Found {
+		one := *r
+		if one.target(host) != nil || one.Host == "" || one.Port == 0 || one.quic() != nil || slices.Contains(p.Hosts, host) {
+			continue // a registry's word is no reason to fail
+		}
+		one.Text = o.text() + " " + one.printTarget()
+		out = append(out, one)
+	}
 	return out, nil
 }
 

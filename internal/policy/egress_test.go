@@ -21,6 +21,8 @@ func testPresets(name string) (Preset, error) {
 		return Preset{Hosts: []string{"index.test:443", "files.test:443"}}, nil
 	case "local":
 		return Preset{Hosts: []string{"10.9.8.7:3141", "[fd00::7]:3141"}}, nil
+	case "found":
+		return Preset{Hosts: []string{"index.test:443"}, Found: []string{"index.test:443", "files.test:443", "10.9.8.7:80", "203.0.113.7:80", "*.test:443", "x"}}, nil
 	case "empty":
 		return Preset{}, nil
 	case "odd":
@@ -38,6 +40,30 @@ func parse(t testing.TB, doc string) *Egress {
 		t.Fatalf("%s: %v", doc, err)
 	}
 	return e
+}
+
+// TestFound: what a registry pointed to is reached by its name and at a public
+// address, while the registry itself may be private.
+func TestFound(t *testing.T) {
+	e := parse(t, `[{"allow":"preset:found"}]`)
+	if len(e.Rules) != 2 || e.Rules[0].Host != "index.test" || e.Rules[1].Host != "files.test" {
+		t.Fatalf("%+v", e.Rules)
+	}
+	private, public := netip.MustParseAddr("10.9.8.7"), netip.MustParseAddr("203.0.113.7")
+	for _, tt := range []struct {
+		name string
+		at   netip.Addr
+		own  bool
+		want bool
+	}{
+		{"index.test", private, false, true}, {"index.test", public, true, true},
+		{"files.test", private, false, false}, {"files.test", public, true, false}, {"files.test", public, false, true},
+	} {
+		f := Flow{Now: noon, To: netip.AddrPortFrom(tt.at, 443), Own: tt.own, Names: []string{tt.name}, Seen: SeenTLS, Claim: tt.name}
+		if a, c := e.Address(tt.name, tt.at, tt.own, noon), e.Connect(f); a.Allow != tt.want || c.Allow != tt.want {
+			t.Errorf("%+v: address %+v, connect %+v", tt, a, c)
+		}
+	}
 }
 
 func TestParseEgressForms(t *testing.T) {

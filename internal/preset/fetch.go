@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/bermhq/berm/internal/policy"
 )
 
 // A fetcher asks registries. It sends no credential, since none could be used
@@ -19,10 +23,13 @@ import (
 type fetcher struct {
 	http *http.Client
 	via  []string // hosts that the last answer came over
+
+	public func(netip.Addr) bool
+	house  bool // all that answered last time has an address that is not public
 }
 
 func newFetcher(ca string) *fetcher {
-	f := &fetcher{}
+	f := &fetcher{public: policy.Public}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
@@ -46,7 +53,11 @@ func newFetcher(ca string) *fetcher {
 
 // get fetches one document; nil is one that is not there.
 func (f *fetcher) get(ctx context.Context, address string) (at *url.URL, _ []byte, err error) {
-	f.via = nil
+	f.via, f.house = nil, true
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		at, err := netip.ParseAddrPort(i.Conn.RemoteAddr().String())
+		f.house = f.house && err == nil && !f.public(at.Addr())
+	}})
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, nil, err

@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -71,20 +72,37 @@ func Ask(ctx context.Context, name string) (Settings, error) {
 
 // Complete asks the registries of a client where they keep their files.
 func Complete(ctx context.Context, name string, s Settings) (policy.Preset, error) {
-	f := newFetcher(s.CA)
+	return s.complete(ctx, name, newFetcher(s.CA))
+}
+
+func (s Settings) complete(ctx context.Context, name string, f *fetcher) (policy.Preset, error) {
 	for _, l := range s.Look {
 		hosts, err := f.look(ctx, l)
 		if err != nil && !l.Spare {
 			return policy.Preset{}, trouble(name, err)
 		}
 		for _, h := range hosts {
-			s.add(h)
+			s.found(h, f.house)
 		}
 	}
-	if len(s.Hosts) > maxHosts {
-		return policy.Preset{}, trouble(name, fmt.Errorf("%d hosts, more than %d", len(s.Hosts), maxHosts))
+	if n := len(s.Hosts) + len(s.Found); n > maxHosts {
+		return policy.Preset{}, trouble(name, fmt.Errorf("%d hosts, more than %d", n, maxHosts))
 	}
 	return s.Preset, nil
+}
+
+// found adds a host that a registry pointed to. One in the house may keep its
+// files in the house, too; one outside has no say about what is inside.
+func (s *Settings) found(host string, house bool) {
+	if ap, err := netip.ParseAddrPort(host); err == nil && !(house && policy.PresetReaches(ap.Addr())) {
+		return // an address without a name is one that somebody chose
+	}
+	switch {
+	case house:
+		s.add(host)
+	case host != "" && !slices.Contains(s.Hosts, host) && !slices.Contains(s.Found, host):
+		s.Found = append(s.Found, host)
+	}
 }
 
 // Find does both steps.

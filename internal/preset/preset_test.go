@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -260,6 +261,29 @@ func TestComplete(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("nobody was asked")
+	}
+}
+
+// TestHostileRegistry: what a registry points to is no reason to reach what is
+// private, unless it is private itself, and metadata services not even then.
+func TestHostileRegistry(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `<a href="https://files.test/"> <a href="http://10.9.8.7/"> <a href="http://169.254.169.254/"> <a href="http://[fd00:ec2::254]/">`)
+	}))
+	defer srv.Close()
+	for _, tt := range []struct {
+		public       bool
+		hosts, found []string
+	}{
+		{true, []string{"r.test:443"}, []string{"files.test:443"}},
+		{false, []string{"r.test:443", "files.test:443", "10.9.8.7:80"}, nil},
+	} {
+		s, f := Settings{Look: []Look{{Kind: "page", URL: srv.URL}}}, newFetcher("")
+		s.add("r.test:443")
+		f.public = func(netip.Addr) bool { return tt.public }
+		if p, err := s.complete(t.Context(), "pip", f); err != nil || !slices.Equal(p.Hosts, tt.hosts) || !slices.Equal(p.Found, tt.found) {
+			t.Errorf("public %v: %+v, %v", tt.public, p, err)
+		}
 	}
 }
 
