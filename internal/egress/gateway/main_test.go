@@ -112,6 +112,7 @@ func process(t *testing.T) (*world, *exec.Cmd, *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	guestEnd, linkEnd := pair(t)
+	keepOpen(t, linkEnd)
 	brokerEnd, askEnd := pair(t)
 	r, sync, err := os.Pipe()
 	if err != nil {
@@ -136,8 +137,7 @@ func process(t *testing.T) (*world, *exec.Cmd, *bytes.Buffer) {
 		t.Fatalf("it says %q, %v: %s", b, err, &said)
 	}
 	w := &world{fake: newFake(t, brokerEnd, nil)}
-	w.guest, w.guestFD = newGuest(t, guestEnd)
-	t.Cleanup(w.guest.Close)
+	w.guest = newGuest(t, guestEnd)
 	return w, cmd, &said
 }
 
@@ -180,18 +180,7 @@ func TestProcess(t *testing.T) {
 			t.Fatalf("got %v, want it refused", err)
 		}
 	}
-	unix.Shutdown(w.guestFD, unix.SHUT_RDWR)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ends with %v: %s", err, said)
-	}
-}
-
-// TestProcessBrokerGone: without a broker it ends.
-func TestProcessBrokerGone(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a process of its own")
-	}
-	w, cmd, said := process(t)
+	// Without a broker it ends.
 	w.fake.conn.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ends with %v: %s", err, said)

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bermhq/berm/internal/egress/wire"
 	"github.com/bermhq/berm/internal/policy"
 )
@@ -201,15 +199,25 @@ func TestBrokerGone(t *testing.T) {
 }
 
 func TestLinkGone(t *testing.T) {
-	w := newWorld(t, nil)
-	unix.Shutdown(w.guestFD, unix.SHUT_RDWR)
-	select {
-	case err := <-w.ended:
-		if err != nil {
-			t.Errorf("ended with %v", err)
-		}
-	case <-time.After(patienceInTests):
-		t.Fatal("it goes on")
+	guestEnd, linkEnd := pair(t)
+	brokerEnd, askEnd := pair(t)
+	newFake(t, brokerEnd, nil)
+	link, err := Packets(linkEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := newBroker(askEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := newGateway(link, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.close()
+	guestEnd.Close()
+	if err := g.run(); err != nil {
+		t.Errorf("ended with %v", err)
 	}
 }
 

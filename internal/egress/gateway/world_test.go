@@ -215,8 +215,6 @@ type world struct {
 	g     *Gateway
 	guest *stack.Stack
 	ended chan error
-
-	guestFD int // of the guest's end
 }
 
 // newWorld makes one; decide nil means usual.
@@ -224,8 +222,8 @@ func newWorld(t testing.TB, decide func(wire.Ask) wire.Answer) *world {
 	t.Helper()
 	guestEnd, linkEnd := pair(t)
 	brokerEnd, askEnd := pair(t)
+	keepOpen(t, linkEnd)
 	w := &world{fake: newFake(t, brokerEnd, decide), ended: make(chan error, 1)}
-	w.guest, w.guestFD = newGuest(t, guestEnd)
 	link, err := Packets(linkEnd)
 	if err != nil {
 		t.Fatal(err)
@@ -243,10 +241,8 @@ func newWorld(t testing.TB, decide func(wire.Ask) wire.Answer) *world {
 	}
 	go b.serve()
 	go func() { w.ended <- w.g.run() }()
-	t.Cleanup(func() {
-		w.guest.Close()
-		w.g.close()
-	})
+	t.Cleanup(w.g.close)
+	w.guest = newGuest(t, guestEnd)
 	return w
 }
 
@@ -276,8 +272,21 @@ func newFake(t testing.TB, end *os.File, decide func(wire.Ask) wire.Answer) *fak
 	return f
 }
 
+// keepOpen keeps a guest's link from ending while this program runs: gVisor's
+// endpoint reads its end over and over, and takes a processor with it.
+func keepOpen(t testing.TB, f *os.File) {
+	t.Helper()
+	raw, err := f.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { _, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // newGuest is a stack as a sandbox's is, on gVisor's own link.
-func newGuest(t testing.TB, end *os.File) (*stack.Stack, int) {
+func newGuest(t testing.TB, end *os.File) *stack.Stack {
 	t.Helper()
 	fd, err := unix.FcntlInt(end.Fd(), unix.F_DUPFD_CLOEXEC, 0) // blocking does not matter: it is set there
 	if err != nil {
@@ -311,7 +320,8 @@ func newGuest(t testing.TB, end *os.File) (*stack.Stack, int) {
 		{Destination: header.IPv4EmptySubnet, Gateway: address(wire.Gateway4), NIC: 1},
 		{Destination: header.IPv6EmptySubnet, Gateway: address(wire.Gateway6), NIC: 1},
 	})
-	return s, fd
+	t.Cleanup(s.Close)
+	return s
 }
 
 func address(a netip.Addr) tcpip.Address { return tcpip.AddrFromSlice(a.AsSlice()) }
