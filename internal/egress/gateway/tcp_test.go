@@ -80,8 +80,12 @@ func TestHalfClose(t *testing.T) {
 func TestResetFromServer(t *testing.T) {
 	w := newWorld(t, nil)
 	to := at(server4, 9000)
-	w.listen(to, func(c *net.TCPConn) { c.SetLinger(0) })
+	w.listen(to, func(c *net.TCPConn) {
+		c.Read(make([]byte, 1)) // so that there is a connection first
+		c.SetLinger(0)
+	})
 	c := w.mustDial(to)
+	mustWrite(t, c, "x")
 	if _, err := c.Read(make([]byte, 1)); !reset(err) {
 		t.Errorf("got %v, want a reset", err)
 	}
