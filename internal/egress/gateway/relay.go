@@ -54,6 +54,11 @@ func (f *flow) upward(pending []byte) {
 	for {
 		n, err := f.guest.Read(buf)
 		if err == nil {
+			if !f.follows(buf[:n]) {
+				f.guest.Abort()
+				f.cut()
+				return
+			}
 			_, err = f.out.Write(buf[:n])
 			if err != nil {
 				return

@@ -37,6 +37,7 @@ type flow struct {
 	out    *os.File                // the connected descriptor, once there is one
 	cutOut atomic.Pointer[os.File] // the same, for idle
 	reset  atomic.Bool             // the guest cut it off: so must we outside
+	follow *sniff.Follower         // of TLS, for upward
 }
 
 // syn is called for each SYN, in a goroutine of its own.
@@ -175,7 +176,7 @@ func (f *flow) inspect() {
 			h, err := hello.Feed(p.data()[fed:])
 			fed = len(p.data())
 			if err == nil {
-				f.tls(p, h)
+				f.tls(p, h, hello.Len())
 				return
 			}
 			if err != sniff.ErrMore {
@@ -227,11 +228,15 @@ func (f *flow) raw(p *peeker) {
 	f.relay(p.data())
 }
 
-// tls goes on with a connection that began with h.
-func (f *flow) tls(p *peeker, h sniff.ClientHello) {
+// tls goes on with a connection that began with h, n bytes long.
+func (f *flow) tls(p *peeker, h sniff.ClientHello, n int) {
 	a := f.connect(wire.Ask{Seen: string(policy.SeenTLS), Claim: h.Name, Hidden: h.Hidden})
 	switch {
 	case a.Allow:
+		if f.follow = h.Follow(); !f.follows(p.data()[n:]) {
+			f.abort()
+			return
+		}
 		f.relay(p.data())
 	case a.Fault != "":
 		f.guest.Abort()
@@ -240,6 +245,16 @@ func (f *flow) tls(p *peeker, h sniff.ClientHello) {
 		f.guest.Write([]byte{21, 3, 3, 0, 2, 2, 49})
 		f.guest.finish()
 	}
+}
+
+// follows says whether what the guest sends next on a connection of TLS may go
+// on, and records it if not.
+func (f *flow) follows(b []byte) bool {
+	if f.follow == nil || f.follow.Next(b) {
+		return true
+	}
+	f.g.records.add("tls", policy.DenyProtocol, f.to, "")
+	return false
 }
 
 func addrPort(a tcpip.Address, port uint16) netip.AddrPort {
