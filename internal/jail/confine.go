@@ -53,7 +53,7 @@ func confine(mountOn string, uid int, calls []uint32, more ...unix.SockFilter) e
 		{unix.RLIMIT_FSIZE, 64 << 20}, // it writes sockets, pipes and one small memory file
 		{unix.RLIMIT_NOFILE, 4096},
 	} {
-		if err := unix.Setrlimit(l.what, &unix.Rlimit{Cur: l.max, Max: l.max}); err != nil {
+		if err := lower(l.what, l.max); err != nil {
 			return fmt.Errorf("confine: limits: %w", err)
 		}
 	}
@@ -61,6 +61,16 @@ func confine(mountOn string, uid int, calls []uint32, more ...unix.SockFilter) e
 		return fmt.Errorf("confine: no-new-privileges: %w", e)
 	}
 	return denyCalls(calls, more...)
+}
+
+// lower sets a limit of this process to max, or leaves one that is lower.
+func lower(what int, max uint64) error {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(what, &now); err != nil {
+		return err
+	}
+	max = min(max, now.Max)
+	return unix.Setrlimit(what, &unix.Rlimit{Cur: max, Max: max})
 }
 
 // nowhere makes an empty, read-only root the root of this process.

@@ -22,7 +22,7 @@ func ConfineGateway() error {
 		{unix.RLIMIT_FSIZE, 0},
 		{unix.RLIMIT_NOFILE, 1024},
 	} {
-		if err := unix.Setrlimit(l.what, &unix.Rlimit{Cur: l.max, Max: l.max}); err != nil {
+		if err := lower(l.what, l.max); err != nil {
 			return fmt.Errorf("confine: limits: %w", err)
 		}
 	}
