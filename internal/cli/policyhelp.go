@@ -37,7 +37,7 @@ The document, YAML or JSON
     - allow: "db.example.net:5432"
       sni: any                         neither TLS nor HTTP: do not look for a name
     - allow: "files.example.net:443"
-      rate: 10/1m                      connections, or requests where they are seen
+      rate: 10/m                       connections, or requests where they are seen; /s, /h
       connections: 4                   at one time
       bytes: 100m                      both ways
       uses: 1                          in all

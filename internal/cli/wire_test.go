@@ -16,6 +16,7 @@ import (
 	"github.com/bermhq/berm/client"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/cli"
+	"github.com/bermhq/berm/internal/policy"
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/server"
 	"github.com/bermhq/berm/internal/testkit"
@@ -267,6 +268,27 @@ func TestHelpPolicy(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "The document, YAML or JSON") || errs != "" {
 		t.Errorf("%d, %q", code, errs)
 	}
+	_, doc, _ := strings.Cut(out, "The document, YAML or JSON\n")
+	doc, _, _ = strings.Cut(doc, "\n\n")
+	lines := strings.Split(doc, "\n")
+	for i, line := range lines { // without what the page says of each line, in a column of its own
+		lines[i] = line[:min(39, len(line))]
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("p.yaml", []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w, asked := newWorld(t).wired(api.EndReport{})
+	if code, _, errs := w.run(t.Context(), "", "run", "--policy", "p.yaml", "--", "true"); code != 0 {
+		t.Fatalf("the example of the page: %d, %q\n%s", code, errs, strings.Join(lines, "\n"))
+	}
+	e, err := policy.ParseEgress(asked.Egress, time.Now(), func(string) (policy.Preset, error) {
+		return policy.Preset{Hosts: []string{"packages.example.com:443"}}, nil
+	})
+	if err != nil || len(e.Rules) != 6 || asked.Limits.MemoryBytes == 0 {
+		t.Errorf("the example of the page: %v, %+v", err, e)
+	}
+	w = newWorld(t)
 	if code, _, errs = w.run(t.Context(), "", "help", "polcy"); code != 125 || !strings.Contains(errs, "try: berm help policy\n") {
 		t.Errorf("%d, %q", code, errs)
 	}
