@@ -2,6 +2,23 @@ package api
 
 import "encoding/json"
 
+// An EgressRule is one rule of an egress document: what the members are called,
+// and how Berm writes one. In a document that is read, bytes may also be a size
+// such as "10m".
+type EgressRule struct {
+	Allow       string   `json:"allow,omitempty"` // host[:port], *.suffix[:port], CIDR[:port] or preset:NAME
+	Deny        string   `json:"deny,omitempty"`
+	Methods     []string `json:"methods,omitempty"`
+	Paths       []string `json:"paths,omitempty"`
+	SNI         string   `json:"sni,omitempty"`
+	QUIC        bool     `json:"quic,omitempty"`
+	Rate        string   `json:"rate,omitempty"`
+	Bytes       int64    `json:"bytes,omitempty"`
+	Connections int      `json:"connections,omitempty"`
+	Uses        int      `json:"uses,omitempty"`
+	Expires     string   `json:"expires,omitempty"`
+}
+
 // EgressChange puts another egress document in force while a sandbox runs. Its
 // user may only narrow it; an operator may widen it within the ceiling.
 type EgressChange struct {

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/attack/world"
 )
 
@@ -261,12 +262,9 @@ func reasons(texts []string) (out []string) {
 
 // policyOf is the egress document of a case, and the names in it.
 func policyOf(c Case) (doc json.RawMessage, names []string, err error) {
-	type rule struct {
-		Allow string `json:"allow"`
-	}
-	var rules []rule
+	var rules []api.EgressRule
 	for _, a := range append(append([]string{}, world.Rules...), c.Allow...) {
-		rules = append(rules, rule{a})
+		rules = append(rules, api.EgressRule{Allow: a})
 		name, _, _ := cutPort(a)
 		names = append(names, name)
 	}

@@ -16,10 +16,6 @@ import (
 	"github.com/bermhq/berm/api"
 )
 
-// ruleKeys are the keys of one egress rule. The server judges what they say;
-// that one is misspelt is said here, where the line is known.
-var ruleKeys = []string{"allow", "deny", "methods", "paths", "sni", "quic", "rate", "bytes", "connections", "uses", "expires"}
-
 // readPolicy reads one policy document for a sandbox: YAML, of which JSON is a
 // part, strictly.
 func readPolicy(name string, stdin io.Reader) (*api.Policy, error) {
@@ -100,8 +96,8 @@ func parsePolicy(b []byte) (*api.Policy, error) {
 	return p, nil
 }
 
-// checkRules sees to the shape of egress; what a rule says is the server's to
-// judge.
+// checkRules sees to the shape of egress. The server judges what a rule says;
+// that a key is misspelt is said here, where the line is known.
 func checkRules(v *yaml.Node) error {
 	if v.Kind == yaml.AliasNode {
 		v = v.Alias
@@ -109,8 +105,9 @@ func checkRules(v *yaml.Node) error {
 	if v.Kind != yaml.SequenceNode {
 		return fmt.Errorf("line %d: egress is not a list of rules; [] is a link on which all is denied, and without the key there is no link", v.Line)
 	}
+	known := jsonKeys(reflect.TypeFor[api.EgressRule]())
 	for _, r := range v.Content {
-		if err := checkKeys(r, "a rule", ruleKeys); err != nil {
+		if err := checkKeys(r, "a rule", known); err != nil {
 			return err
 		}
 	}

@@ -27,11 +27,6 @@ func (o *wireOptions) flags() flags {
 	}
 }
 
-// rule is a rule of an egress document, as --allow makes it.
-type rule struct {
-	Allow string `json:"allow"`
-}
-
 // check reads the document and refuses what cannot go together. limits gets
 // what no flag has set.
 func (o *wireOptions) check(stdin io.Reader, limits *api.Limits) (err error) {
@@ -76,7 +71,7 @@ func (o *wireOptions) egress() (json.RawMessage, error) {
 	}
 	all := []any{}
 	for _, a := range o.allow {
-		all = append(all, rule{a})
+		all = append(all, api.EgressRule{Allow: a})
 	}
 	return json.Marshal(append(all, doc...))
 }

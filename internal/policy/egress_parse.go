@@ -61,19 +61,7 @@ func invalid(hint, format string, a ...any) error {
 }
 
 // options is a rule as it is written, in the order in which it is printed.
-type options struct {
-	Allow       string   `json:"allow,omitempty"`
-	Deny        string   `json:"deny,omitempty"`
-	Methods     []string `json:"methods,omitempty"`
-	Paths       []string `json:"paths,omitempty"`
-	SNI         string   `json:"sni,omitempty"`
-	QUIC        bool     `json:"quic,omitempty"`
-	Rate        string   `json:"rate,omitempty"`
-	Bytes       int64    `json:"bytes,omitempty"`
-	Connections int      `json:"connections,omitempty"`
-	Uses        int      `json:"uses,omitempty"`
-	Expires     string   `json:"expires,omitempty"`
-}
+type options api.EgressRule
 
 const optionNames = "allow, deny, methods, paths, sni, quic, rate, bytes, connections, uses, expires"
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -267,6 +268,21 @@ func TestParseEgressBounds(t *testing.T) {
 	}
 	if _, err := ParseEgress(json.RawMessage(`[{"allow":"preset:pip"}]`), noon, nil); err == nil {
 		t.Error("a preset where there are none")
+	}
+}
+
+// TestOptionNames: the members that an error lists are those that rules have.
+func TestOptionNames(t *testing.T) {
+	var names []string
+	for i, rule := 0, reflect.TypeFor[api.EgressRule](); i < rule.NumField(); i++ {
+		name, _, _ := strings.Cut(rule.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+		if _, err := ParseEgress(json.RawMessage(`[{"`+name+`":{}}]`), noon, nil); err == nil || strings.Contains(err.Error(), "is not known") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := strings.Join(names, ", "); got != optionNames {
+		t.Errorf("the error lists %s; rules have %s", optionNames, got)
 	}
 }
 
