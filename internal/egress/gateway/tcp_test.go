@@ -228,7 +228,7 @@ func TestLinkGone(t *testing.T) {
 // TestThroughput only prints: machines differ.
 func TestThroughput(t *testing.T) {
 	w := newWorld(t, nil)
-	const size = 64 << 20
+	const size = 16 << 20
 	send := func(c io.Writer) {
 		b := make([]byte, 1<<20)
 		for range size / len(b) {

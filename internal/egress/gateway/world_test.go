@@ -33,7 +33,7 @@ import (
 )
 
 // patienceInTests is for what must come; nothing waits for it to pass.
-const patienceInTests = 10 * time.Second
+const patienceInTests = 60 * time.Second
 
 // Where things are in the world of the tests.
 var (
