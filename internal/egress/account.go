@@ -110,7 +110,7 @@ func (l *link) watch() {
 func ends(r policy.EgressRule) bool { return r.Bytes > 0 || !r.Expires.IsZero() }
 
 func (l *link) watcher() {
-	tick := time.NewTicker(watchEvery)
+	tick := time.NewTimer(countEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -118,13 +118,16 @@ func (l *link) watcher() {
 		case <-l.done:
 			return
 		}
+		every := watchEvery
 		l.mu.Lock()
 		l.watching = false
 		for f := range l.flows {
 			if f.state == flowOpen && f.rule.Bytes > 0 {
 				l.sample(f)
+				every = countEvery
 			}
 		}
+		tick.Reset(every)
 		now := time.Now()
 		over := l.again(func(f *flow) bool {
 			r := &f.rule

@@ -33,6 +33,7 @@ type Files struct {
 type Broker struct {
 	log      *slog.Logger
 	resolver *resolver
+	room     *room
 
 	mu    sync.Mutex
 	links map[string]*link
@@ -46,7 +47,7 @@ func New(o Options) *Broker {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Broker{log: o.Log, resolver: newResolver(o.Files), links: map[string]*link{}}
+	return &Broker{log: o.Log, resolver: newResolver(o.Files), room: newRoom(), links: map[string]*link{}}
 }
 
 // Link says what is known of one sandbox.
@@ -81,7 +82,7 @@ func (b *Broker) Open(id string, l Link) error {
 	if b.links[id] != nil {
 		return fmt.Errorf("egress: link of %s: it is open already", id)
 	}
-	b.links[id] = newLink(l, b.resolver)
+	b.links[id] = newLink(l, b.resolver, b.room)
 	return nil
 }
 

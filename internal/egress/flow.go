@@ -158,6 +158,10 @@ func (s *session) connect(f *flow, a wire.Ask) {
 		s.give(f, facts, d, a.Seq)
 		return
 	}
+	if !l.seat(f) {
+		s.give(f, facts, refuse(policy.DenyBudget, "this host has as many connections open as it has descriptors for"), a.Seq)
+		return
+	}
 	c, to, err := s.dial(f, facts, d.Name)
 	if err != nil {
 		s.over(f.n, false)

@@ -200,6 +200,22 @@ func TestCaps(t *testing.T) {
 		}
 		eventually(t, "it is told", func() bool { return b.events.denied(policy.DenyExpired) })
 	})
+	t.Run("descriptors of all sandboxes", func(t *testing.T) {
+		b := newBench(t, nil, Link{Policy: allowing(t, s, "")})
+		b.broker.links["sb"].room.most = 2
+		g := b.gateway()
+		for i := range 3 {
+			a, c := g.connect(s.at, raw)
+			if (c != nil) != (i < 2) || i == 2 && a.Reason != policy.DenyBudget {
+				t.Fatalf("connection %d: %+v", i+1, a)
+			}
+		}
+		g.wire.SendAsk(wire.Ask{Op: wire.OpClose, Flow: 1}) // one that is over leaves its place
+		eventually(t, "there is room again", func() bool { _, c := g.connect(s.at, raw); return c != nil })
+		if n := b.broker.Close("sb"); len(n.Hosts) == 0 || b.broker.room.open.Load() != 0 {
+			t.Errorf("%d places are taken by nobody", b.broker.room.open.Load())
+		}
+	})
 	t.Run("flows", func(t *testing.T) {
 		b := newBench(t, nil, Link{Policy: allowing(t, s, "")})
 		g := b.gateway()

@@ -16,6 +16,7 @@ const (
 	maxDials   = 64
 	asksASec   = 5000
 	watchEvery = 250 * time.Millisecond
+	countEvery = 20 * time.Millisecond // where a number of bytes ends it
 )
 
 // A link is what the broker knows of one sandbox.
@@ -25,6 +26,7 @@ const (
 // have their own, which are taken last.
 type link struct {
 	opt   Link
+	room  *room
 	tell  *teller
 	cache *cache
 	dials chan struct{} // a place for each dial in flight
@@ -61,6 +63,7 @@ type flow struct {
 	by    *policy.Egress // that decided
 	data  api.EgressData // of the event that allowed it
 
+	roomed  bool  // it has a place of the room of all sandboxes
 	conn    *kept // nil: not connected
 	out, in int64
 }
@@ -74,9 +77,9 @@ const (
 	flowOver
 )
 
-func newLink(l Link, r *resolver) *link {
+func newLink(l Link, r *resolver, all *room) *link {
 	k := &link{
-		opt: l, tell: newTeller(l.Sink), cache: newCache(r), dials: make(chan struct{}, maxDials), done: make(chan struct{}), policy: orNothing(l.Policy),
+		opt: l, room: all, tell: newTeller(l.Sink), cache: newCache(r), dials: make(chan struct{}, maxDials), done: make(chan struct{}), policy: orNothing(l.Policy),
 		sessions: map[*session]struct{}{}, flows: map[*flow]struct{}{}, spent: map[string]*spending{}, stuffed: map[string]*stuffing{},
 		handed: newHanded(), pace: policy.Rate{N: asksASec, Per: time.Second},
 	}
@@ -156,6 +159,10 @@ func (l *link) endBy(f *flow, cut func(*kept)) (tell func()) {
 		f.conn = nil
 	}
 	l.release(f)
+	if f.roomed {
+		f.roomed = false
+		l.room.give()
+	}
 	f.state = flowOver
 	delete(l.flows, f)
 	delete(f.s.flows, f.n)

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +26,7 @@ func (f *flow) http(p *peeker, q sniff.Request, n int) {
 		return
 	}
 	if q.Expect[1] > 0 {
-		// The field is taken out, see sniff.Request. So the guest hears it from
+		// The field is taken out, see sniff.Request.Forward. So the guest hears it from
 		// us, before anything that the server may say.
 		if _, err := io.WriteString(f.guest, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
 			f.reset.Store(true)
@@ -110,11 +109,7 @@ func (f *flow) next(p *peeker, back *answers) (q sniff.Request, n int, more bool
 
 // forward lets through a head of n bytes and the body behind it.
 func (f *flow) forward(p *peeker, q sniff.Request, n int) bool {
-	head := p.data()[:n]
-	if e := q.Expect; e[1] > 0 {
-		head = append(bytes.Clone(head[:e[0]]), head[e[1]:]...)
-	}
-	if _, err := f.out.Write(head); err != nil {
+	if _, err := f.out.Write(q.Forward(p.data()[:n])); err != nil {
 		return false
 	}
 	p.take(n)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -37,13 +38,41 @@ type Request struct {
 
 	WebSocket bool // it asks for that, and becomes one if the server answers 101
 	// Expect is where the field of that name is in the head, from and to, if it
-	// is there. A server that does not want the body may read what comes next
-	// as either; without the field it can only be the body.
+	// is there. See Forward.
 	Expect [2]int
 
-	chunked bool
-	length  int64
+	connection [2]int // where that field is, likewise
+	chunked    bool
+	length     int64
 }
+
+// Forward is what a server may get of the head that q was parsed from. Of a
+// request with a body it leaves out Expect, for a server that does not want the
+// body may read what comes next as either, and it has the server end the
+// connection behind its answer: some never read a body that they have no use
+// for, and would take it for the next request.
+func (r *Request) Forward(head []byte) []byte {
+	out := make([]byte, 0, len(head)+len(lastRequest))
+	cut := [][2]int{r.Expect}
+	if r.HasBody() {
+		cut = append(cut, r.connection)
+		slices.SortFunc(cut, func(a, b [2]int) int { return a[0] - b[0] })
+	}
+	at := 0
+	for _, c := range cut {
+		if c[1] > 0 {
+			out = append(out, head[at:c[0]]...)
+			at = c[1]
+		}
+	}
+	out = append(out, head[at:]...)
+	if r.HasBody() {
+		out = append(out[:len(out)-2], lastRequest...)
+	}
+	return out
+}
+
+const lastRequest = "Connection: close\r\n\r\n"
 
 // HasBody says whether anything of the request comes after its head.
 func (r *Request) HasBody() bool { return r.chunked || r.length > 0 }
@@ -151,6 +180,7 @@ type fields struct {
 	upgrade    string
 	connection []string
 	expect     [2]int
+	place      [2]int // of Connection
 }
 
 // add reads the line from..to of the head.
@@ -182,6 +212,10 @@ func (f *fields) add(line string, from, to int) error {
 		}
 		f.upgrade = value
 	case "connection":
+		if f.place[1] > 0 {
+			return bad("more than one Connection")
+		}
+		f.place = [2]int{from, to}
 		for v := range strings.SplitSeq(value, ",") {
 			f.connection = append(f.connection, strings.ToLower(strings.Trim(v, " \t")))
 		}
@@ -244,7 +278,7 @@ func (f *fields) finish(q *Request, authority string) error {
 			return bad("Connection names %s", c) // for the next hop to drop
 		}
 	}
-	q.Expect, q.chunked, q.length = f.expect, f.chunked, max(f.length, 0)
+	q.Expect, q.connection, q.chunked, q.length = f.expect, f.place, f.chunked, max(f.length, 0)
 	if q.HasBody() && (q.Method == "GET" || q.Method == "HEAD" || q.Method == "TRACE") {
 		return bad("%s with a body", q.Method) // which many servers do not read, and take for the next request
 	}

@@ -56,6 +56,7 @@ func TestHead(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			q, n, err := readHead(t, tt.in+"next")
+			q.connection = [2]int{} // TestForward has it
 			if err != nil || q != tt.want || n != len(tt.in) {
 				t.Errorf("got %+v, %d, %v; want %+v, %d", q, n, err, tt.want, len(tt.in))
 			}
@@ -137,6 +138,7 @@ func TestHeadRefused(t *testing.T) {
 		{"websocket with POST", "POST / HTTP/1.1\r\n" + h + "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"},
 		{"websocket in 1.0", "GET / HTTP/1.0\r\n" + h + "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"},
 		{"websocket without Connection", "GET / HTTP/1.1\r\n" + h + "Upgrade: websocket\r\n\r\n"},
+		{"two Connections", "POST / HTTP/1.1\r\n" + h + "Connection: close\r\nConnection: x\r\nContent-Length: 1\r\n\r\n"},
 		{"another expectation", "POST / HTTP/1.1\r\n" + h + "Expect: x\r\nContent-Length: 1\r\n\r\n"},
 		{"too many fields", "GET / HTTP/1.1\r\n" + h + strings.Repeat("X: y\r\n", maxFields) + "\r\n"},
 		{"too long", "GET / HTTP/1.1\r\n" + h + "X: " + strings.Repeat("y", MaxHead) + "\r\n\r\n"},
@@ -309,4 +311,33 @@ func FuzzHTTPBody(f *testing.F) {
 			t.Fatalf("%q: ends at %d, net/http says %d", s, len(got), used-len(head))
 		}
 	})
+}
+
+// TestForward: what a server gets of a head.
+func TestForward(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: keep-alive\r\n\r\n", ""},
+		{"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n", ""},
+		{"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\n\r\n",
+			"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\nConnection: close\r\n\r\n"},
+		{"POST / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a.test\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"},
+		{"PUT / HTTP/1.0\r\nHost: a.test\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\n",
+			"PUT / HTTP/1.0\r\nHost: a.test\r\nContent-Length: 3\r\nConnection: close\r\n\r\n"},
+	} {
+		if tt.want == "" {
+			tt.want = tt.in
+		}
+		q, n, err := new(HeadReader).Next([]byte(tt.in))
+		if err != nil || n != len(tt.in) {
+			t.Fatalf("%q: %d, %v", tt.in, n, err)
+		}
+		got := q.Forward([]byte(tt.in))
+		if string(got) != tt.want {
+			t.Errorf("%q: got %q", tt.in, got)
+		}
+		if _, n, err := new(HeadReader).Next(got); err != nil || n != len(got) {
+			t.Errorf("%q: what is forwarded is no request: %v", tt.in, err)
+		}
+	}
 }
