@@ -20,13 +20,14 @@ import (
 var exampleOnly = json.RawMessage(`[{"allow": "example.test:8080"}]`)
 
 // transfer starts a download that does not end by itself, and waits until it
-// has begun. It only listens, so it learns of a gateway's end by its keepalive. The channel gets its answer.
+// has begun. It only listens, without a keepalive, so it learns of its gateway's end
+// by the next one. The channel gets its answer.
 func transfer(s *served, w *world.World, id, name string) <-chan api.ExecAnswer {
 	s.t.Helper()
 	out := make(chan api.ExecAnswer, 1)
 	go func() {
 		var a api.ExecAnswer
-		if code, b, err := s.do("POST", "/v1/sandboxes/"+id+"/exec", api.ExecRequest{Cmd: "curl -sS --keepalive-time 1 -o /dev/null http://example.test:8080/drip/" + name}); err != nil || code != 200 || json.Unmarshal(b, &a) != nil {
+		if code, b, err := s.do("POST", "/v1/sandboxes/"+id+"/exec", api.ExecRequest{Cmd: "curl -sS --no-keepalive -o /dev/null http://example.test:8080/drip/" + name}); err != nil || code != 200 || json.Unmarshal(b, &a) != nil {
 			a.Ending = fmt.Sprintf("no answer: %d %v", code, err)
 		}
 		out <- a
@@ -70,17 +71,31 @@ func TestEgressKill(t *testing.T) {
 	if len(gateways) != 1 {
 		t.Fatalf("%d gateways for one sandbox", len(gateways))
 	}
+	killed := time.Now()
 	syscall.Kill(gateways[0], syscall.SIGKILL)
 	until(t, "the end of the server's connection", func() bool { return w.Open() == 0 })
-	if a := <-done; a.ExitCode == 0 || a.Ending != api.EndExit {
+	const isReset = 56 // curl: failure in receiving
+	if a := <-done; a.ExitCode != isReset || a.Ending != api.EndExit {
 		t.Errorf("a transfer whose gateway died: %+v", a)
+	}
+	heard := time.Since(killed)
+	if t.Logf("the guest heard of it after %v", heard.Round(time.Millisecond)); heard > 3*time.Second {
+		t.Errorf("the guest heard of its gateway's death after %v", heard)
 	}
 	works(s, w, id, "after the gateway died")
 
-	transfer(s, w, id, "daemon")
+	// In the background, for a command ends with the daemon that ran it.
+	s.exec(id, "setsid sh -c 'curl -sS --no-keepalive -o /dev/null http://example.test:8080/drip/daemon; echo $? >/tmp/daemon' >/dev/null 2>&1 &")
+	until(t, "the transfer daemon", func() bool {
+		g := w.SoFar().Good
+		return g["http4 /drip/daemon"] || g["http6 /drip/daemon"]
+	})
 	s.kill9()
 	until(t, "the end of the server's connection", func() bool { return w.Open() == 0 })
 	s.start()
+	started := time.Now()
+	until(t, "the guest hears of its gateway's death", func() bool { return s.exec(id, "cat /tmp/daemon").Stdout == fmt.Sprintln(isReset) })
+	t.Logf("the guest heard of it %v after the next daemon was there", time.Since(started).Round(time.Millisecond))
 	works(s, w, id, "after the daemon died")
 	s.must(204, "DELETE", "/v1/sandboxes/"+id, nil, nil)
 	until(t, "the end of the gateway", func() bool { return len(below("berm-gateway")) == 0 })

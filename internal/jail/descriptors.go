@@ -89,6 +89,26 @@ func Link() (host, guest *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "link"), os.NewFile(uintptr(fds[1]), "link-guest"), nil
 }
 
+// Memory makes memory that several processes may map, one after the other. Its
+// size is sealed, so that nobody who holds it can take from under another what
+// that one has mapped.
+func Memory(name string, size int64) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	err = f.Truncate(size)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // SetBuffer bounds what a socket may have sent that nobody has read. Where this
 // process is not root, the host's own bound (net.core.wmem_max) may be lower.
 func SetBuffer(f *os.File, n int) error { return setBuffer(int(f.Fd()), n) }

@@ -60,6 +60,12 @@ func (s *sandbox) pause(k *Keeper) error {
 	return nil
 }
 
+func (s *sandbox) isPaused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paused
+}
+
 func (s *sandbox) resume(k *Keeper) error {
 	s.mu.Lock()
 	was := s.paused

@@ -22,6 +22,7 @@ type wire struct {
 	mu    sync.Mutex
 	host  *os.File // polled by the runtime: never take its Fd
 	exe   *os.File // what gateways run: the program of their sandbox
+	marks *os.File // what a gateway leaves to the next; read by nobody else
 	begun bool
 	over  bool        // the sandbox ends
 	by    *link       // the engine that serves the gateway; nil: there is no gateway
@@ -36,6 +37,9 @@ const (
 	gatewayEvery = time.Second    // the least time between two
 	gatewayBoot  = 10 * time.Second
 
+	// marksSize is room for twice as many connections as a gateway lets be.
+	marksSize = 16 << 10
+
 	// brokerBuffer holds what a gateway may have asked and was not read yet.
 	brokerBuffer = 128 << 10
 )
@@ -48,9 +52,14 @@ func (w *wire) lay(host, exe *os.File) error {
 	if err != nil {
 		return err
 	}
+	marks, err := jail.Memory("berm-marks", marksSize)
+	if err != nil {
+		own.Close()
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.host, w.exe = host, own
+	w.host, w.exe, w.marks = host, own, marks
 	return nil
 }
 
@@ -78,7 +87,7 @@ func (w *wire) end() {
 		if begun {
 			w.host.SetReadDeadline(time.Unix(1, 0)) // wakes whoever waits for a frame
 		} else {
-			closeAll([]*os.File{w.host, w.exe})
+			closeAll([]*os.File{w.host, w.exe, w.marks})
 		}
 	}
 	w.mu.Unlock()
@@ -106,15 +115,23 @@ func (w *wire) kill() {
 	}
 }
 
-// run starts a gateway whenever a frame waits and none is there.
+// run starts a gateway whenever a frame waits and none is there. One that died
+// has a successor at once: guests that only listen hear from it what happened.
 func (w *wire) run(k *Keeper, s *sandbox) {
 	var lease *jail.Lease
 	defer func() {
 		lease.Release()
-		closeAll([]*os.File{w.host, w.exe})
+		closeAll([]*os.File{w.host, w.exe, w.marks})
 		close(w.done)
 	}()
-	for worn := 0; worn < maxGateways && waiting(w.host); {
+	owed := false
+	for worn := 0; worn < maxGateways && (owed || waiting(w.host)); {
+		if owed && s.isPaused() { // nothing of it runs now
+			if !w.pause(k.cfg.every) {
+				return
+			}
+			continue
+		}
 		l := k.engine(w.stop)
 		if l == nil {
 			return
@@ -123,57 +140,70 @@ func (w *wire) run(k *Keeper, s *sandbox) {
 		if !k.cfg.Rootless && lease == nil {
 			lease, _ = jail.LeaseUID() // none is free: the next may find one
 		}
+		served := time.Duration(0)
 		if lease != nil || k.cfg.Rootless {
-			w.gateway(k, s, l, lease)
+			served, _ = w.gateway(k, s, l, lease)
 		}
 		w.mu.Lock()
+		// Not one after the other for an engine that wants none. One that was
+		// killed before it could tell the guest leaves that to the next.
+		owed = w.lost && owed || served > 0 && (w.lost || !owed || served > k.cfg.every)
 		if !w.lost {
 			worn++
 		}
 		w.by, w.proc, w.lost = nil, nil, false
 		w.mu.Unlock()
-		select {
-		case <-time.After(time.Until(began.Add(k.cfg.every))):
-		case <-w.stop:
+		if !w.pause(time.Until(began.Add(k.cfg.every))) {
 			return
 		}
 	}
 }
 
-// gateway runs one gateway for an engine, to its end.
-func (w *wire) gateway(k *Keeper, s *sandbox, l *link, lease *jail.Lease) error {
+// pause waits, and is false when the sandbox ends.
+func (w *wire) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-w.stop:
+		return false
+	}
+}
+
+// gateway runs one gateway for an engine, to its end. It returns how long it was
+// there since the engine was told.
+func (w *wire) gateway(k *Keeper, s *sandbox, l *link, lease *jail.Lease) (served time.Duration, err error) {
 	w.mu.Lock()
 	w.by, w.cut = l, w.over
 	w.mu.Unlock()
 	broker, theirs, err := jail.Pair(unix.SOCK_SEQPACKET)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	given := []*os.File{theirs}
 	defer func() { closeAll(append(given, broker)) }()
 	for _, f := range []*os.File{broker, theirs} {
 		if err := jail.SetBuffer(f, brokerBuffer); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	sr, sw, err := os.Pipe()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	given = append(given, sw)
 	defer sr.Close()
 	host, err := dupPolled(w.host)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	given = append(given, host)
-	c := jail.Child{Exe: w.exe, Args: []string{gatewayName}, Files: []*os.File{host, theirs, sw}, Cgroup: s.group, NProc: s.ask.NProc}
+	c := jail.Child{Exe: w.exe, Args: []string{gatewayName}, Files: []*os.File{host, theirs, sw, w.marks}, Cgroup: s.group, NProc: s.ask.NProc}
 	if lease != nil {
 		c.UID = lease.UID
 	}
 	proc, err := k.launcher.Start(c)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	closeAll(given) // only the child has its ends now
 	given = nil
@@ -188,10 +218,10 @@ func (w *wire) gateway(k *Keeper, s *sandbox, l *link, lease *jail.Lease) error 
 		proc.Wait()
 	}()
 	if err := jail.WaitByte(sr, gatewayBoot); err != nil {
-		return fmt.Errorf("gateway: %w", err)
+		return 0, fmt.Errorf("gateway: %w", err)
 	}
 	if err := jail.CoverProc(proc.Pid); err != nil {
-		return err
+		return 0, err
 	}
 	// An engine that does not read must hold up nothing here.
 	told, tell := make(chan error, 1), broker
@@ -205,6 +235,7 @@ func (w *wire) gateway(k *Keeper, s *sandbox, l *link, lease *jail.Lease) error 
 		proc.Wait()
 		close(died)
 	}()
+	began := time.Now()
 	select {
 	case err = <-told:
 		if err != nil {
@@ -213,7 +244,7 @@ func (w *wire) gateway(k *Keeper, s *sandbox, l *link, lease *jail.Lease) error 
 	case <-died:
 	}
 	<-died
-	return err
+	return time.Since(began), err
 }
 
 // waiting blocks until a frame is there, and leaves it there. It is false when

@@ -41,6 +41,7 @@ type Gateway struct {
 	dnsRate *bucket
 	dnsOpen chan struct{}
 	stop    chan struct{}
+	marks   *marks
 	window  int64 // the most that a guest may have under way on a connection
 
 	flows    atomic.Uint64 // the last number
@@ -56,7 +57,7 @@ func newGateway(link FrameConn, b *broker) (*Gateway, error) {
 		udp:     datagrams{asking: map[netip.AddrPort]struct{}{}, denied: map[netip.AddrPort]time.Time{}},
 		icmp:    newBucket(icmpRate, icmpBurst),
 		dnsRate: newBucket(dnsRate, dnsBurst), dnsOpen: make(chan struct{}, dnsOpen),
-		stop: make(chan struct{}), window: bufferMost,
+		stop: make(chan struct{}), window: bufferMost, marks: &marks{},
 	}
 	g.stack = stack.New(stack.Options{
 		NetworkProtocols: []stack.NetworkProtocolFactory{
@@ -123,6 +124,7 @@ func (g *Gateway) options() error {
 func (g *Gateway) run() error {
 	go g.records.run(g.stop)
 	go g.sweep()
+	go g.inherit()
 	buf := make([]byte, wire.MaxFrame)
 	for {
 		n, err := g.link.ReadFrame(buf)
@@ -168,12 +170,15 @@ func (g *Gateway) refuse(p packet) {
 }
 
 func (g *Gateway) sweep() {
-	t := time.NewTicker(time.Minute)
+	t := time.NewTicker(time.Second)
 	defer t.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case now := <-t.C:
-			g.idle.sweep(now.Add(-idleTime))
+			g.marks.sweep(g.isOpen)
+			if n%60 == 0 {
+				g.idle.sweep(now.Add(-idleTime))
+			}
 		case <-g.stop:
 			return
 		}

@@ -22,6 +22,8 @@ type guestConn struct {
 	ep     tcpip.Endpoint
 	wq     *waiter.Queue
 	active *atomic.Int64 // when something went through last; nil: nobody asks
+	marks  *marks
+	slot   int // in marks; -1: none
 }
 
 func (c *guestConn) touch() {
@@ -101,7 +103,11 @@ func (c *guestConn) Write(b []byte) (int, error) {
 func (c *guestConn) CloseWrite() { c.ep.Shutdown(tcpip.ShutdownWrite) }
 
 // Close gives the connection up; what was written still arrives.
-func (c *guestConn) Close() { c.ep.Close() }
+func (c *guestConn) Close() {
+	c.ep.Close()
+	c.marks.over(c.slot)
+	c.slot = -1
+}
 
 // Abort cuts it off with a reset.
 func (c *guestConn) Abort() { c.ep.Abort() }

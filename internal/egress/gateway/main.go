@@ -16,6 +16,7 @@ const (
 	linkFD   = 3
 	brokerFD = 4
 	syncFD   = 5
+	// and marksFD
 )
 
 // memory is what the process tries to stay below: it is charged to its sandbox.
@@ -59,6 +60,7 @@ func run(confine func() error) error {
 		return err
 	}
 	g.window = windowFor(files[0])
+	g.marks = openMarks(marksFD)
 	if err := confine(); err != nil {
 		return err
 	}

@@ -123,12 +123,21 @@ func process(t *testing.T) (*world, *exec.Cmd, *bytes.Buffer) {
 	cmd := exec.Command(self)
 	cmd.Args[0] = "berm-gateway"
 	cmd.Env = []string{asGateway + "=1"}
-	cmd.ExtraFiles = []*os.File{linkEnd, askEnd, sync}
+	marks, err := jail.Memory("marks", maxMarks*markSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.ExtraFiles = []*os.File{linkEnd, askEnd, sync, marks}
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	kept, err := dupOf(marks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kept.Close() })
 	for _, f := range cmd.ExtraFiles {
 		f.Close()
 	}
@@ -136,7 +145,7 @@ func process(t *testing.T) (*world, *exec.Cmd, *bytes.Buffer) {
 		cmd.Wait()
 		t.Fatalf("it says %q, %v: %s", b, err, &said)
 	}
-	w := &world{fake: newFake(t, brokerEnd, nil)}
+	w := &world{fake: newFake(t, brokerEnd, nil), marks: kept}
 	w.guest = newGuest(t, guestEnd)
 	return w, cmd, &said
 }

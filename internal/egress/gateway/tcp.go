@@ -128,6 +128,8 @@ func (g *Gateway) establish(r *tcp.ForwarderRequest, active *atomic.Int64) *gues
 			ep.Abort()
 		}
 	})
+	// Before the guest has it: it is not to have one that nobody knows of.
+	slot := g.marks.take(mark{id.RemotePort, addrPort(id.LocalAddress, id.LocalPort)})
 	var wq waiter.Queue
 	ep, err := r.CreateEndpoint(&wq)
 	if !late.Stop() && err == nil {
@@ -136,6 +138,7 @@ func (g *Gateway) establish(r *tcp.ForwarderRequest, active *atomic.Int64) *gues
 	}
 	r.Complete(false)
 	if err != nil {
+		g.marks.over(slot)
 		return nil
 	}
 	size := bufferFor(g.conns.Load())
@@ -144,7 +147,7 @@ func (g *Gateway) establish(r *tcp.ForwarderRequest, active *atomic.Int64) *gues
 	if active != nil {
 		active.Store(time.Now().UnixNano())
 	}
-	return &guestConn{ep: ep, wq: &wq, active: active}
+	return &guestConn{ep: ep, wq: &wq, active: active, marks: g.marks, slot: slot}
 }
 
 // bufferFor is how much a connection may hold, each way, when so many are open.

@@ -215,6 +215,8 @@ type world struct {
 	g     *Gateway
 	guest *stack.Stack
 	ended chan error
+
+	marks *os.File // of a process
 }
 
 // newWorld makes one; decide nil means usual.
