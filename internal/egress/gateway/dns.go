@@ -26,7 +26,8 @@ const (
 	dnsOpen    = 64   // questions at one time; more are SERVFAIL
 	dnsConns   = 16   // over TCP
 	dnsRate    = 500  // answers a second
-	dnsBurst   = 200  // and at once
+	dnsBurst   = 200  // and at once; what is beyond is SERVFAIL,
+	dnsRefuse  = 5000 // as often as that in a second, and then nothing
 	dnsUDP     = 512  // what an answer may be long, and
 	dnsEDNS    = 1232 // to a client that says that it takes more
 	dnsIdle    = 10 * time.Second
@@ -83,28 +84,41 @@ func (g *Gateway) dnsUDP(c *gonet.UDPConn) {
 			return
 		}
 		if !g.dnsRate.take(time.Now()) {
-			continue // it asks again
+			if a := g.dnsBusy(buf[:n], true); a != nil {
+				c.WriteTo(a, from)
+			}
+			continue
 		}
 		q := append([]byte(nil), buf[:n]...)
-		g.dnsGo(q, true, func(answer []byte) { c.WriteTo(answer, from) })
+		g.dnsGo(q, true, func(a []byte) {
+			if a != nil {
+				c.WriteTo(a, from)
+			}
+		})
 	}
 }
 
-// dnsGo answers in a goroutine of its own, if there is room for one.
+// dnsBusy is the answer to a question too many; nil if that is one, too.
+func (g *Gateway) dnsBusy(q []byte, udp bool) []byte {
+	g.records.add("dns", policy.DenyBudget, netip.AddrPort{}, "")
+	if !g.dnsRefuse.take(time.Now()) {
+		return nil
+	}
+	return answerDNS(q, udp, func(string, dnsmessage.Type) (wire.Answer, bool) { return wire.Answer{}, false })
+}
+
+// dnsGo answers in a goroutine of its own, if there is room for one. A question
+// that deserves no answer gets nil.
 func (g *Gateway) dnsGo(q []byte, udp bool, reply func([]byte)) {
 	select {
 	case g.dnsOpen <- struct{}{}:
 	default:
-		if a := answerDNS(q, udp, func(string, dnsmessage.Type) (wire.Answer, bool) { return wire.Answer{}, false }); a != nil {
-			reply(a)
-		}
+		reply(g.dnsBusy(q, udp))
 		return
 	}
 	go func() {
 		defer func() { <-g.dnsOpen }()
-		if a := answerDNS(q, udp, g.name); a != nil {
-			reply(a)
-		}
+		reply(answerDNS(q, udp, g.name))
 	}()
 }
 
@@ -133,7 +147,7 @@ func (g *Gateway) synOwn(r *tcp.ForwarderRequest, to netip.AddrPort) {
 			return
 		}
 		n := binary.BigEndian.Uint16(head[:])
-		if n > dnsMessage || !g.dnsRate.take(time.Now()) {
+		if n > dnsMessage {
 			return
 		}
 		q := make([]byte, n)
@@ -141,7 +155,11 @@ func (g *Gateway) synOwn(r *tcp.ForwarderRequest, to netip.AddrPort) {
 			return
 		}
 		done := make(chan []byte, 1)
-		g.dnsGo(q, false, func(a []byte) { done <- a })
+		if g.dnsRate.take(time.Now()) {
+			g.dnsGo(q, false, func(a []byte) { done <- a })
+		} else {
+			done <- g.dnsBusy(q, false)
+		}
 		a := <-done
 		if a == nil {
 			return

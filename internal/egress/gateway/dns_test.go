@@ -223,3 +223,58 @@ func FuzzDNS(f *testing.F) {
 		}
 	})
 }
+
+// TestDNSRate: every question above the rate is answered at once, with a
+// failure, and told as one line; the bound on failures is a bound.
+func TestDNSRate(t *testing.T) {
+	w := newWorld(t, nil)
+	w.g.dnsRate = newBucket(0, 3)
+	w.g.dnsRefuse = newBucket(0, 40)
+	c := w.dialUDP(at(wire.Gateway4, 53))
+	defer c.Close()
+	ask := func(q []byte) dnsmessage.RCode {
+		t.Helper()
+		mustWrite(t, c, string(q))
+		var m dnsmessage.Message
+		buf := make([]byte, 600)
+		n, err := c.Read(buf)
+		if err == nil {
+			err = m.Unpack(buf[:n])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.RCode
+	}
+	q := query(t, "allowed.test.", dnsmessage.TypeA)
+	for i := range 3 + 39 {
+		want := dnsmessage.RCodeSuccess
+		if i >= 3 {
+			want = dnsmessage.RCodeServerFailure
+		}
+		if got := ask(q); got != want {
+			t.Fatalf("question %d: %v, want %v", i, got, want)
+		}
+	}
+	tcp := w.mustDial(at(wire.Gateway4, 53))
+	defer tcp.Close()
+	mustWrite(t, tcp, string(append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)))
+	head := make([]byte, 2+12)
+	if _, err := io.ReadFull(tcp, head); err != nil || head[2+3]&15 != byte(dnsmessage.RCodeServerFailure) {
+		t.Errorf("over TCP: % x, %v", head, err)
+	}
+	mustWrite(t, c, string(q)) // beyond all bounds
+	w.wait(func(wire.Ask) bool { // the lock is held
+		n := 0
+		for _, a := range w.asks {
+			if a.Op == wire.OpDenied && a.Kind == "dns" && a.Reason == policy.DenyBudget {
+				n += a.Count
+			}
+		}
+		return n == 41
+	})
+	c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if n, err := c.Read(head); err == nil {
+		t.Errorf("an answer of %d bytes beyond all bounds", n)
+	}
+}

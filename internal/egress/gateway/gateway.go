@@ -30,19 +30,20 @@ const (
 
 // A Gateway is one sandbox's network.
 type Gateway struct {
-	stack   *stack.Stack
-	link    FrameConn
-	ep      *endpoint
-	broker  *broker
-	records *records
-	idle    idle
-	udp     datagrams
-	icmp    *bucket
-	dnsRate *bucket
-	dnsOpen chan struct{}
-	stop    chan struct{}
-	marks   *marks
-	window  int64 // the most that a guest may have under way on a connection
+	stack     *stack.Stack
+	link      FrameConn
+	ep        *endpoint
+	broker    *broker
+	records   *records
+	idle      idle
+	udp       datagrams
+	icmp      *bucket
+	dnsRate   *bucket
+	dnsRefuse *bucket
+	dnsOpen   chan struct{}
+	stop      chan struct{}
+	marks     *marks
+	window    int64 // the most that a guest may have under way on a connection
 
 	flows    atomic.Uint64 // the last number
 	conns    atomic.Int64
@@ -56,7 +57,7 @@ func newGateway(link FrameConn, b *broker) (*Gateway, error) {
 		idle:    idle{flows: map[*flow]struct{}{}},
 		udp:     datagrams{asking: map[netip.AddrPort]struct{}{}, denied: map[netip.AddrPort]time.Time{}},
 		icmp:    newBucket(icmpRate, icmpBurst),
-		dnsRate: newBucket(dnsRate, dnsBurst), dnsOpen: make(chan struct{}, dnsOpen),
+		dnsRate: newBucket(dnsRate, dnsBurst), dnsRefuse: newBucket(dnsRefuse, dnsRefuse), dnsOpen: make(chan struct{}, dnsOpen),
 		stop: make(chan struct{}), window: bufferMost, marks: &marks{},
 	}
 	g.stack = stack.New(stack.Options{
