@@ -41,7 +41,7 @@ type link struct {
 	sessions map[*session]struct{}
 	flows    map[*flow]struct{}
 	spent    map[string]*spending // by a rule's text
-	stuffed  map[string]*stuffing // by a rule's text
+	stuffed  map[string]*stuffing // by the suffix: rules that are written anew do not begin at nothing
 	handed   *handed
 	madeUp   uint32 // with learn: addresses that were made up so far
 	out, in  int64

@@ -41,10 +41,10 @@ func (l *link) name(ctx context.Context, a wire.Ask) wire.Answer {
 		r = p.Rules[d.Rule]
 	}
 	if d.Allow && r.Suffix != "" {
-		s := l.stuffed[r.Text]
+		s := l.stuffed[r.Suffix]
 		if s == nil {
 			s = &stuffing{}
-			l.stuffed[r.Text] = s
+			l.stuffed[r.Suffix] = s
 		}
 		leaves := (a.Type == dns.TypeA || a.Type == dns.TypeAAAA) && l.cache.leaves(question{name, a.Type})
 		if !s.pass(name, len(name)-len(r.Suffix)-1, leaves, now) {

@@ -310,6 +310,16 @@ func TestStuffing(t *testing.T) {
 	if let < 2048/60 || let > 2048/60+20 || asked() != let { // 64 bytes a second come in, on a slow machine
 		t.Errorf("%d names of 60 bytes were let through, %d asked", let, asked())
 	}
+	b.broker.Change("sb", rules(t, `[{"allow":"*.tunnel.test","connections":9},{"allow":"*.tunnel.test:1"},{"allow":"exact.test"}]`))
+	let = 0
+	for i := range 40 {
+		if a := g.name(fmt.Sprintf("%s%04d.tunnel.test", label, 1000+i), dns.TypeA); a.Allow {
+			let++
+		}
+	}
+	if let > 20 {
+		t.Errorf("%d names more with a rule of another text", let)
+	}
 	if a := g.name(label+"0000.tunnel.test", dns.TypeA); !a.Allow {
 		t.Errorf("a name that was asked before: %+v", a)
 	}
