@@ -19,7 +19,7 @@ func within(t *testing.T) bool {
 	if why := Why(); why != "" {
 		t.Skip(why)
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=60s")
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), "BERM_TEST_WORLD="+t.Name())
 	cmd.SysProcAttr = Attr()
 	out, err := cmd.CombinedOutput()
@@ -43,7 +43,7 @@ func TestWorld(t *testing.T) {
 	defer w.Close()
 	t.Logf("built in %v", time.Since(began))
 	say := func(network, to, text string) string {
-		c, err := net.DialTimeout(network, to, 3*time.Second)
+		c, err := net.DialTimeout(network, to, 20*time.Second)
 		if err != nil {
 			return err.Error()
 		}

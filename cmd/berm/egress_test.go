@@ -99,7 +99,7 @@ func TestEgressRun(t *testing.T) {
 	}
 	allow := []string{"--allow", "example.test:8080", "--"}
 	curl := func(args ...string) []string {
-		return append(slices.Clone(allow), append([]string{"curl", "-sS", "-m", "5"}, args...)...)
+		return append(slices.Clone(allow), append([]string{"curl", "-sS", "-m", "20"}, args...)...)
 	}
 
 	w.Begin(nil)
@@ -141,7 +141,7 @@ func TestEgressRun(t *testing.T) {
 	if err == nil || !strings.Contains(string(text), "denied: evil.test") || !strings.Contains(string(text), "--allow evil.test") {
 		t.Errorf("what people are told: %v %s", err, text)
 	}
-	if r, code := run(t, "--", "curl", "-sS", "-m", "5", "http://example.test:8080/"); code == 0 || len(r.Denied) > 0 {
+	if r, code := run(t, "--", "curl", "-sS", "-m", "20", "http://example.test:8080/"); code == 0 || len(r.Denied) > 0 {
 		t.Errorf("without a policy: %d %+v", code, r.Denied)
 	}
 	if seen := w.End(); len(seen.Hits) > 0 {
@@ -149,7 +149,7 @@ func TestEgressRun(t *testing.T) {
 	}
 
 	w.Begin(nil)
-	learned, _ := run(t, "--learn", "--", "sh", "-c", "curl -sS -m 5 http://example.test:8080/; curl -skS -m 5 https://example.test:8443/; true")
+	learned, _ := run(t, "--learn", "--", "sh", "-c", "curl -sS -m 20 http://example.test:8080/; curl -skS -m 20 https://example.test:8443/; true")
 	if seen := w.End(); len(seen.Hits)+len(seen.Good) > 0 {
 		t.Errorf("--learn let something out: %+v", seen)
 	}
@@ -172,7 +172,7 @@ func TestEgressRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Begin(nil)
-	if r, code := run(t, "--policy", policy, "--", "sh", "-c", "curl -fsS -m 5 http://example.test:8080/l && curl -fskS -m 5 https://example.test:8443/"); code != 0 {
+	if r, code := run(t, "--policy", policy, "--", "sh", "-c", "curl -fsS -m 20 http://example.test:8080/l && curl -fskS -m 20 https://example.test:8443/"); code != 0 {
 		t.Errorf("what was learned does not work: %d %+v", code, r)
 	}
 	if seen := w.End(); len(seen.Hits) > 0 || !seen.Good["http4 /l"] && !seen.Good["http6 /l"] {
@@ -212,9 +212,9 @@ func below(comm string) (out []int) {
 // until waits for a condition.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within 30 s", what)
+			t.Fatalf("%s: not within a minute", what)
 		}
 	}
 }

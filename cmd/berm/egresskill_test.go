@@ -44,7 +44,7 @@ func works(s *served, w *world.World, id, when string) {
 	s.t.Helper()
 	var a api.ExecAnswer
 	until(s.t, "the next connection "+when, func() bool {
-		a = s.exec(id, "curl -fsS -m 5 http://example.test:8080/after; ! curl -fsS -m 5 http://203.0.113.66:8080/ 2>/dev/null")
+		a = s.exec(id, "curl -fsS -m 20 http://example.test:8080/after; ! curl -fsS -m 20 http://203.0.113.66:8080/ 2>/dev/null")
 		return strings.Contains(a.Stdout, "canary example.test")
 	})
 	if a.ExitCode != 0 {
@@ -226,12 +226,7 @@ print('reached', n)"`
 	}
 	s.http.CloseIdleConnections()
 	for who, pid := range pids {
-		for end := time.Now().Add(5 * time.Second); fds(pid) > before[who]+8 && time.Now().Before(end); {
-			time.Sleep(50 * time.Millisecond)
-		}
-		if n := fds(pid); n > before[who]+8 {
-			t.Errorf("%s had %d descriptors, and has %d", who, before[who], n)
-		}
+		until(t, fmt.Sprintf("the end of descriptors of %s, which had %d", who, before[who]), func() bool { return fds(pid) <= before[who]+8 })
 	}
 	until(t, "the end of the servers' connections", func() bool { return w.Open() == 0 })
 	t.Logf("%d connections, %d links, in %v", 1000+sandboxes, 10+sandboxes, took.Round(time.Second))

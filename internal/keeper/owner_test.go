@@ -23,7 +23,8 @@ func TestClaimAndSweep(t *testing.T) {
 		t.Skipf("needs cgroups: %v", missing)
 	}
 	runs := filepath.Join(t.TempDir(), "runs")
-	group, err := h.Create(groupName(testID), jail.Limits{})
+	id := fmt.Sprintf("s%024d", os.Getpid()) // the same tests may run beside these
+	group, err := h.Create(groupName(id), jail.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +38,11 @@ func TestClaimAndSweep(t *testing.T) {
 			left++
 		}
 	}
-	c, err := claimRun(runs, record{ID: testID, Keeper: 1, Created: time.Now(), Cgroup: group})
+	c, err := claimRun(runs, record{ID: id, Keeper: 1, Created: time.Now(), Cgroup: group})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := claimRun(runs, record{ID: testID}); err == nil {
+	if _, err := claimRun(runs, record{ID: id}); err == nil {
 		t.Error("the same id was claimed twice")
 	}
 	if s, err := Sweep(runs, false); err != nil || len(s) != 0 {
