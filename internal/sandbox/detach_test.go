@@ -174,12 +174,25 @@ func TestExactlyOnce(t *testing.T) {
 // An exec with an id outlives a caller that comes back, and no other.
 func TestComeback(t *testing.T) {
 	opt := quick
-	opt.Comeback = 150 * time.Millisecond
+	opt.Comeback = 700 * time.Millisecond
 	r, _ := newDurable(t, opt)
 	id := r.create(t, api.Limits{})
-	req := api.ExecRequest{Args: []string{"sleep", "0.4"}, ExecID: api.NewID(api.KindExec)}
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
+	// begun is a context that ends as soon as the command runs.
+	begun := func(exec string) context.Context {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			defer cancel()
+			for ctx.Err() == nil {
+				if x, _ := r.GetExec(ctx, id, exec); x.State == api.ExecRunning {
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		return ctx
+	}
+	req := api.ExecRequest{Args: []string{"sleep", "1.4"}, ExecID: api.NewID(api.KindExec)}
+	ctx := begun(req.ExecID)
 	if _, err := r.Exec(ctx, id, req, sandbox.Streams{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
@@ -187,9 +200,7 @@ func TestComeback(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	req = api.ExecRequest{Args: []string{"sleep", "60"}, ExecID: api.NewID(api.KindExec)}
-	ctx, cancel = context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
-	r.Exec(ctx, id, req, sandbox.Streams{})
+	r.Exec(begun(req.ExecID), id, req, sandbox.Streams{})
 	var x api.Exec
 	wait(t, func() bool { x, _ = r.GetExec(t.Context(), id, req.ExecID); return x.State == api.ExecEnded })
 	if x.Result.Ending != api.EndKilled {

@@ -425,7 +425,7 @@ func TestOwedEvents(t *testing.T) {
 // wait waits until something is so.
 func wait(t *testing.T, so func() bool) {
 	t.Helper()
-	for over := time.Now().Add(5 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
+	for over := time.Now().Add(30 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(over) {
 			t.Fatal("it never came to be")
 		}
