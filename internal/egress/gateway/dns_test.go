@@ -263,7 +263,7 @@ func TestDNSRate(t *testing.T) {
 	if _, err := io.ReadFull(tcp, head); err != nil || head[2+3]&15 != byte(dnsmessage.RCodeServerFailure) {
 		t.Errorf("over TCP: % x, %v", head, err)
 	}
-	mustWrite(t, c, string(q)) // beyond all bounds
+	mustWrite(t, c, string(q))   // beyond all bounds
 	w.wait(func(wire.Ask) bool { // the lock is held
 		n := 0
 		for _, a := range w.asks {

@@ -43,7 +43,9 @@ type Gateway struct {
 	dnsOpen   chan struct{}
 	stop      chan struct{}
 	marks     *marks
-	window    int64 // the most that a guest may have under way on a connection
+	rest      rest
+	seen      uint64 // of flows, by busy
+	window    int64  // the most that a guest may have under way on a connection
 
 	flows    atomic.Uint64 // the last number
 	conns    atomic.Int64
@@ -176,6 +178,9 @@ func (g *Gateway) sweep() {
 	for n := 1; ; n++ {
 		select {
 		case now := <-t.C:
+			if g.rest.over(g.busy()) {
+				giveBack()
+			}
 			g.marks.sweep(g.isOpen)
 			if n%60 == 0 {
 				g.idle.sweep(now.Add(-idleTime))
