@@ -26,7 +26,7 @@ func (l *link) name(ctx context.Context, a wire.Ask) wire.Answer {
 	ctx, cancel := context.WithTimeout(ctx, nameTime)
 	defer cancel()
 	name := strings.TrimSuffix(strings.ToLower(a.Name), ".")
-	if !validName(name) {
+	if !policy.ValidName(name) {
 		return l.noName(a.Seq, name, policy.Decision{Rule: -1, Reason: policy.DenyNoRule, Text: "not a name of letters, digits, - and _"}, "")
 	}
 	if l.opt.Learn {
@@ -139,24 +139,6 @@ func (l *link) learnName(seq uint64, name string, qtype uint16) wire.Answer {
 	out.Addrs = addrs
 	l.tell.deny(api.EgressData{Kind: "dns", Target: name, Name: name, Reason: learning.Reason, Text: learning.Text, Fix: name}, 1)
 	return out
-}
-
-// validName says whether a name is one of labels of letters, digits, - and _.
-func validName(name string) bool {
-	if name == "" || len(name) > 253 {
-		return false
-	}
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		for _, c := range []byte(label) {
-			if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // shownLong is how much of a text from inside is told.

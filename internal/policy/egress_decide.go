@@ -378,7 +378,7 @@ func (e *Egress) Address(name string, a netip.Addr, own bool, now time.Time) Dec
 // address that may holds against the rule.
 func (e *Egress) resolve(name string, now time.Time, spent func(int) Spent, may func(rule int) bool) Decision {
 	name = cleanName(name)
-	if e == nil || !validName(name) {
+	if e == nil || !ValidName(name) {
 		return denyName(name, e, Decision{Rule: -1, Name: name, Reason: DenyNoRule})
 	}
 	best := Decision{Rule: -1, Name: name, Reason: DenyNoRule}

@@ -198,7 +198,7 @@ func denyName(name string, e *Egress, d Decision) Decision {
 	switch {
 	case d.Reason == DenyNoRule && e == nil:
 		d.Text = "there is no link"
-	case d.Reason == DenyNoRule && !validName(name):
+	case d.Reason == DenyNoRule && !ValidName(name):
 		d.Text = fmt.Sprintf("%s is not the name of a host", clip(name))
 	case d.Reason == DenyNoRule:
 		d.Text = "nothing allows " + clip(name)

@@ -154,6 +154,9 @@ func checkName(s string) error {
 		if len(label) > maxLabel {
 			return bad("labels have at most 63 characters", "%.80q is too long for a label", label)
 		}
+		if label[0] == '-' || label[len(label)-1] == '-' {
+			return bad("labels begin and end with a letter or a digit", "%.80q has a hyphen at the end of a label", s)
+		}
 		for i := 0; i < len(label); i++ {
 			switch c := label[i]; {
 			case c >= 0x80:
@@ -166,7 +169,8 @@ func checkName(s string) error {
 	return nil
 }
 
-func validName(s string) bool { return checkName(s) == nil }
+// ValidName says whether a rule can be about a name.
+func ValidName(s string) bool { return checkName(s) == nil }
 
 // numeric says whether a last label makes resolvers read a name as an IPv4
 // address: decimal or octal digits, or hex with 0x.

@@ -163,6 +163,8 @@ func TestParseEgressErrors(t *testing.T) {
 		{`[{"allow":"a..test"}]`, "empty label", ""},
 		{`[{"allow":".a.test"}]`, "empty label", ""},
 		{`[{"allow":"a.test.."}]`, "empty label", ""},
+		{`[{"allow":"-a.test"}]`, "a hyphen at the end of a label", "begin and end with"},
+		{`[{"deny":"*.a-.test"}]`, "a hyphen at the end of a label", ""},
 		{`[{"allow":"b\u00fccher.test"}]`, "ASCII", "punycode"},
 		{`[{"allow":"a b.test"}]`, `' '`, "letters"},
 		{`[{"allow":"a@b.test"}]`, `'@'`, ""},
