@@ -1,6 +1,9 @@
 package api
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+)
 
 // An EgressRule is one rule of an egress document: what the members are called,
 // and how Berm writes one. In a document that is read, bytes may also be a size
@@ -62,4 +65,10 @@ type EgressData struct {
 	IngressBytes int64  `json:"ingress_bytes,omitempty"`
 	Count        int    `json:"count,omitempty"`
 	Since        string `json:"since,omitempty"`
+}
+
+// Denial is a refusal as reports tell it: the reason is the one for people, and
+// "end" is the rule where none decided.
+func (d EgressData) Denial() Denial {
+	return Denial{Kind: "egress", Target: d.Target, Rule: cmp.Or(d.Rule, "end"), Reason: cmp.Or(d.Text, d.Reason), Fix: d.Fix}
 }

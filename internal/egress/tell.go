@@ -277,14 +277,7 @@ func (t *teller) list(d api.EgressData) {
 		return
 	}
 	t.seen[k] = true
-	x := api.Denial{Kind: "egress", Target: d.Target, Rule: d.Rule, Reason: d.Text, Fix: d.Fix}
-	if x.Rule == "" {
-		x.Rule = "end"
-	}
-	if x.Reason == "" {
-		x.Reason = d.Reason
-	}
-	t.denied = append(t.denied, x)
+	t.denied = append(t.denied, d.Denial())
 }
 
 func (t *teller) reached(target string) { t.add(&t.hosts, target) }

@@ -155,7 +155,7 @@ func checkName(s string) error {
 			return bad("labels have at most 63 characters", "%.80q is too long for a label", label)
 		}
 		if label[0] == '-' || label[len(label)-1] == '-' {
-			return bad("labels begin and end with a letter or a digit", "%.80q has a hyphen at the end of a label", s)
+			return bad("labels begin and end with a letter, a digit or an underscore", "%.80q has a hyphen at the end of a label", s)
 		}
 		for i := 0; i < len(label); i++ {
 			switch c := label[i]; {

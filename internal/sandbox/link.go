@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -337,7 +336,7 @@ func (l *link) heardOf(d api.EgressData, allowed bool) {
 	one := egress.Summary{OutBytes: d.EgressBytes, InBytes: d.IngressBytes}
 	switch {
 	case !allowed:
-		one.Denied = []api.Denial{{Kind: "egress", Target: d.Target, Rule: cmp.Or(d.Rule, "end"), Reason: cmp.Or(d.Text, d.Reason), Fix: d.Fix}}
+		one.Denied = []api.Denial{d.Denial()}
 	case d.Kind != "dns":
 		one.Hosts = []string{d.Target}
 	}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -149,14 +148,15 @@ func (r *reporter) wall(e *api.Event, d facts) {
 	switch {
 	case denial(e.Type):
 		wire := kind == "egress"
+		one := api.Denial{Kind: kind, Target: d.Target, Rule: d.Rule, Reason: d.Reason, Fix: d.Fix}
 		if wire { // as the wire itself tells them
-			d.Reason, d.Rule = cmp.Or(d.Text, d.Reason), cmp.Or(d.Rule, "end")
+			one = api.EgressData{Target: d.Target, Rule: d.Rule, Reason: d.Reason, Text: d.Text, Fix: d.Fix}.Denial()
 		}
 		same := func(x api.Denial) bool {
-			return x.Kind == kind && x.Target == d.Target && (!wire || x.Reason == d.Reason)
+			return x.Kind == kind && x.Target == d.Target && (!wire || x.Reason == one.Reason)
 		}
 		if !slices.ContainsFunc(rep.Denied, same) && r.room(len(rep.Denied)) {
-			rep.Denied = append(rep.Denied, api.Denial{Kind: kind, Target: d.Target, Rule: d.Rule, Reason: d.Reason, Fix: d.Fix})
+			rep.Denied = append(rep.Denied, one)
 		}
 	case kind == "egress" && verb == "allowed" && d.Kind != "dns": // a name that was resolved is not reached yet
 		if d.Target != "" && !slices.Contains(rep.Hosts, d.Target) && r.room(len(rep.Hosts)) {
