@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -104,7 +105,7 @@ func keptSuite(t *testing.T, c *guest.Client) {
 	})
 	t.Run("background", func(t *testing.T) {
 		// It writes to the output of its exec, which ended, and must not die of it.
-		name := "/tmp/berm-background-" + strings.ReplaceAll(t.Name(), "/", "-")
+		name := fmt.Sprintf("/tmp/berm-background-%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), os.Getpid()) // others may run the same
 		defer c.Remove(ctx, name, false)
 		for _, keep := range []int64{0, 1000} {
 			c.Remove(ctx, name, false)
