@@ -157,6 +157,7 @@ func (w *wire) run(k *Keeper, s *sandbox) {
 			return
 		}
 	}
+	<-w.stop // gVisor would read the end of a closed link for ever
 }
 
 // pause waits, and is false when the sandbox ends.
