@@ -36,7 +36,9 @@ func (s *server) execStream(w http.ResponseWriter, r *http.Request) error {
 	if req.ExecID == "" {
 		req.ExecID = api.NewID(api.KindExec)
 	}
-	w.Header().Set("X-Exec-Id", req.ExecID)
+	if api.ValidID(req.ExecID) { // what is none is refused, and could break the answer
+		w.Header().Set("X-Exec-Id", req.ExecID)
+	}
 	began := time.Now()
 	ctx, cancel := s.untilStop(r.Context(), stopAfter)
 	defer cancel(nil)

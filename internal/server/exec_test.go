@@ -135,6 +135,7 @@ func TestExecRefused(t *testing.T) {
 		`{"cmd":"true","timeout_seconds":"1"}`: api.CodeBadRequest,
 		`{"cmd":"true","timeout_seconds":1e9}`: api.CodeBadRequest,
 		`{"cmd":"true","cwd":"relative"}`:      api.CodeBadRequest,
+		`{"cmd":"true","exec_id":"\u0000"}`:    api.CodeBadRequest,
 	} {
 		for _, route := range []string{"exec", "exec/stream"} {
 			if route == "exec/stream" && (strings.Contains(body, "stdin") || strings.Contains(body, "tty")) {
