@@ -35,6 +35,13 @@ func runs(t testing.TB, bin string) *guest.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const resolv = "/etc/resolv.conf"
+	before, _ := os.ReadFile(resolv)
+	t.Cleanup(func() { // whoever runs an agent by hand keeps their name servers
+		if after, _ := os.ReadFile(resolv); string(after) != string(before) {
+			t.Errorf("%s was %q, and is %q", resolv, before, after)
+		}
+	})
 	cmd := exec.Command(bin)
 	cmd.Stdin, cmd.Stderr, cmd.Env = theirs, os.Stderr, []string{"SECRET=leak"}
 	if err := cmd.Start(); err != nil {
