@@ -18,7 +18,7 @@ far as the token's ceiling goes. A sandbox that was made without egress has no l
 and none can be added.
 
   SB=$(berm create --allow preset:pip)
-  berm exec $SB -- pip install six
+  berm exec $SB -- pip install humanize
   berm egress --none $SB
   berm egress --allow api.example.com:443 $SB
 `

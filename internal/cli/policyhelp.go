@@ -11,7 +11,7 @@ no rule allows. What was denied fails at once, is said when the run is over, and
 in the log.
 
   berm run --allow api.example.com:443 -- curl -sS https://api.example.com/
-  berm run --allow preset:pip -- pip install six
+  berm run --allow preset:pip -- pip install humanize
   berm run --learn -- ./install.sh         what would it need?
   berm run --policy policy.yaml job.py
 

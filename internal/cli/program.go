@@ -18,6 +18,17 @@ const maxCode = 16 << 20
 // program turns the arguments into steps, and adds what they need to the files
 // that are copied in. Nothing is executed and nothing is opened but the file.
 func (o *runOptions) program(rest []string, dashes bool, stdin io.Reader) ([]step, error) {
+	steps, err := o.offline(rest, dashes, stdin)
+	if o.wire.asked() {
+		for _, s := range steps {
+			delete(s.env, "GOPROXY")
+		}
+	}
+	return steps, err
+}
+
+// offline is program for a sandbox that reaches nothing.
+func (o *runOptions) offline(rest []string, dashes bool, stdin io.Reader) ([]step, error) {
 	switch {
 	case o.hasCode:
 		if o.lang == "" {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/bermhq/berm/api"
 )
 
 func TestProgram(t *testing.T) {
@@ -76,6 +78,30 @@ func TestProgram(t *testing.T) {
 				t.Errorf("in = %+v", tt.opt.in)
 			}
 		})
+	}
+}
+
+// Modules come from where the sandbox may go, if it may go anywhere.
+func TestGoModules(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		wire wireOptions
+		off  bool
+	}{
+		{"no link", wireOptions{}, true},
+		{"a document without egress", wireOptions{document: &api.Policy{}}, true},
+		{"allow", wireOptions{allow: []string{"preset:go"}}, false},
+		{"a document", wireOptions{document: &api.Policy{Egress: []byte("[]")}}, false},
+		{"learn", wireOptions{learn: true}, false},
+	} {
+		o := runOptions{hasCode: true, code: "package main", lang: "go", wire: tt.wire}
+		steps, err := o.program(nil, false, strings.NewReader(""))
+		if err != nil || len(steps) != 2 {
+			t.Fatalf("%s: %v, %+v", tt.name, err, steps)
+		}
+		if _, off := steps[0].env["GOPROXY"]; off != tt.off || steps[0].env["GOCACHE"] == "" {
+			t.Errorf("%s: %v", tt.name, steps[0].env)
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ Examples
   berm run -t -- bash                       a terminal in a sandbox
   berm run --timeout 2m --memory 2g --cpus 2 train.py
   berm run --json -- python3 -c 'print(6*7)'
-  berm run --allow preset:pip -- sh -c 'pip install six && python3 job.py'
+  berm run --allow preset:pip -- sh -c 'pip install humanize && python3 job.py'
 
 Network
   None, until you name what may be reached: --allow, or --policy FILE. Everything

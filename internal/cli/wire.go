@@ -58,6 +58,11 @@ func (o *wireOptions) check(stdin io.Reader, limits *api.Limits) (err error) {
 	return nil
 }
 
+// asked says whether there is to be a link.
+func (o *wireOptions) asked() bool {
+	return len(o.allow) > 0 || o.learn || o.document != nil && o.document.Egress != nil
+}
+
 // egress is the document for a request: the rules of --allow, then those of the
 // file. nil: there is to be no link at all.
 func (o *wireOptions) egress() (json.RawMessage, error) {
@@ -66,7 +71,7 @@ func (o *wireOptions) egress() (json.RawMessage, error) {
 		if err := json.Unmarshal(o.document.Egress, &doc); err != nil {
 			return nil, &fault{"--policy " + shellLine([]string{o.policy}), "egress is not a list of rules", "berm help policy"}
 		}
-	} else if len(o.allow) == 0 && !o.learn {
+	} else if !o.asked() {
 		return nil, nil
 	}
 	all := []any{}

@@ -21,8 +21,8 @@ users:x:100:
 agent:x:1000:
 nogroup:x:65534:
 `
-	hostsFile = `127.0.0.1	localhost
-::1	localhost ip6-localhost ip6-loopback
+	hostsFile = `127.0.0.1	localhost berm
+::1	localhost ip6-localhost ip6-loopback berm
 `
 	nsswitchFile = `passwd:    files
 group:     files

@@ -17,7 +17,7 @@ import (
 
 // formatVersion is part of every fingerprint: raise it when the same source
 // must give another image than before.
-const formatVersion = "3"
+const formatVersion = "4"
 
 // write puts the image of a plan into f, an empty file. A source that has
 // become shorter is filled up with zeros, one that has grown is cut.

@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ErrNotMounted is why a controller is missing that this process cannot see.
+var ErrNotMounted = errors.New("no cgroup controller of this name is mounted")
+
 // FindHierarchy looks where this process may make cgroups. missing names the
 // needed controllers that it cannot use, each with the reason; a limit on one
 // of those cannot be kept.
@@ -51,7 +54,7 @@ func findHierarchy(mountinfo, self string) (*Hierarchy, map[string]error) {
 	for _, ctrl := range slices.Concat(needed, optional) {
 		i := slices.IndexFunc(mounts, func(m cgMount) bool { return slices.Contains(m.controllers, ctrl) })
 		if i < 0 {
-			missing[ctrl] = errors.New("no cgroup controller of this name is mounted")
+			missing[ctrl] = ErrNotMounted
 			continue
 		}
 		v1 = v1 || slices.Contains(needed, ctrl)

@@ -232,7 +232,7 @@ func (k *Keeper) facts(probe bool) *Facts {
 	} else {
 		scratch.Close()
 	}
-	f.WayOut = k.wayOut()
+	f.WayOut = k.wayOut(os.Geteuid() == 0)
 	f.Leaks = Leaks(k.cfg.StateDir, k.groups)
 	return f
 }
@@ -289,7 +289,7 @@ func (k *Keeper) unenforceable(l jail.Limits) error {
 			return &Refusal{
 				Code:    "limit.unenforceable",
 				Message: fmt.Sprintf("%s: this host cannot enforce the cap: %v", c.flag, err),
-				Hint:    k.wayOut() + "; to accept that nothing enforces it: " + k.giveUp(l),
+				Hint:    k.wayOut(os.Geteuid() == 0) + "; to accept that nothing enforces it: " + k.giveUp(l),
 			}
 		}
 	}
@@ -297,7 +297,15 @@ func (k *Keeper) unenforceable(l jail.Limits) error {
 }
 
 // wayOut is how a user gets cgroups on this host.
-func (k *Keeper) wayOut() string {
+func (k *Keeper) wayOut(root bool) string {
+	if root { // who is root already is where cgroups are not the host's
+		for _, err := range k.missing {
+			if errors.Is(err, jail.ErrNotMounted) {
+				return "/sys/fs/cgroup is not the host's here; \"ip netns exec\" hides it: nsenter --net=/run/netns/NAME berm ..."
+			}
+		}
+		return "start berm where /sys/fs/cgroup can be written to, which it often cannot in a container"
+	}
 	if k.groups != nil && k.groups.V2 {
 		return "sudo berm ..., or in a cgroup of your own: systemd-run --user --scope -p Delegate=yes berm ..."
 	}

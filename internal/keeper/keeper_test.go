@@ -54,6 +54,26 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
+// Who is root already is not told to become root.
+func TestWayOut(t *testing.T) {
+	v2 := &jail.Hierarchy{V2: true}
+	for _, tt := range []struct {
+		name string
+		k    *Keeper
+		root bool
+		want string
+	}{
+		{"a user, v1", &Keeper{}, false, "sudo berm"},
+		{"a user, v2", &Keeper{groups: v2}, false, "systemd-run --user"},
+		{"root below ip netns exec", &Keeper{missing: map[string]error{"memory": jail.ErrNotMounted}}, true, "nsenter --net=/run/netns/NAME berm"},
+		{"root in a container", &Keeper{groups: v2, missing: map[string]error{"memory": errors.New("read-only file system")}}, true, "can be written to"},
+	} {
+		if got := tt.k.wayOut(tt.root); !strings.Contains(got, tt.want) || tt.root && strings.Contains(got, "sudo") {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // What parses hostile bytes cannot ask for more than its caller wanted.
 func TestCeiling(t *testing.T) {
 	now := time.UnixMilli(1_000_000)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +24,7 @@ func (f *flow) http(p *peeker, q sniff.Request, n int) {
 	}
 	a := f.connect(f.request(&q))
 	if !a.Allow {
-		f.deny(denial(&q, a))
+		f.deny(denial(&q, f.to, a))
 		return
 	}
 	if q.Expect[1] > 0 {
@@ -67,7 +69,7 @@ func (f *flow) requests(p *peeker, back *answers) {
 			return
 		}
 		if !a.Allow {
-			f.denyLater(back, denial(&q, a))
+			f.denyLater(back, denial(&q, f.to, a))
 			return
 		}
 		if !f.forward(p, q, n) {
@@ -212,9 +214,9 @@ func bad(q *sniff.Request, text string) refusal {
 }
 
 // denial turns the broker's answer into one to the guest.
-func denial(q *sniff.Request, a wire.Answer) refusal {
+func denial(q *sniff.Request, to netip.AddrPort, a wire.Answer) refusal {
 	r := refusal{head: q.Method == "HEAD"}
-	what := q.Method + " http://" + q.Host + q.Path
+	what := q.Method + " http://" + hostPort(q.Host, to.Port()) + q.Path
 	if a.Fault != "" {
 		r.status, r.field, r.why = "502 Bad Gateway", "Berm-Fault", a.Fault
 		if a.Fault == "timeout" {
@@ -232,6 +234,17 @@ func denial(q *sniff.Request, a wire.Answer) refusal {
 		r.text += "to allow it: " + a.Fix + "\n"
 	}
 	return r
+}
+
+// hostPort is a host as it stands in a URL.
+func hostPort(host string, port uint16) string {
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port == 80 {
+		return host
+	}
+	return host + ":" + strconv.Itoa(int(port))
 }
 
 // bytes is the whole answer.

@@ -5,11 +5,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/bermhq/berm/internal/egress/sniff"
 	"github.com/bermhq/berm/internal/egress/wire"
 	"github.com/bermhq/berm/internal/policy"
 )
@@ -343,5 +345,22 @@ func TestWebSocketSecond(t *testing.T) {
 	}
 	if got := s.all(); len(got) != 1 {
 		t.Errorf("the server saw %q", got)
+	}
+}
+
+// What a refusal calls a request is an address that one could ask for.
+func TestRefusalNamesPort(t *testing.T) {
+	for _, tt := range []struct{ host, to, want string }{
+		{"a.test", "192.0.2.1:80", "GET http://a.test/x is"},
+		{"a.test", "192.0.2.1:8080", "GET http://a.test:8080/x is"},
+		{"2001:db8::1", "[2001:db8::1]:80", "GET http://[2001:db8::1]/x is"},
+		{"2001:db8::1", "[2001:db8::1]:8080", "GET http://[2001:db8::1]:8080/x is"},
+	} {
+		q := sniff.Request{Method: "GET", Host: tt.host, Path: "/x"}
+		for _, a := range []wire.Answer{{Reason: policy.DenyPath}, {Fault: "refused"}} {
+			if got := denial(&q, netip.MustParseAddrPort(tt.to), a).text; !strings.HasPrefix(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		}
 	}
 }
