@@ -94,7 +94,12 @@ func TestEgressKill(t *testing.T) {
 	until(t, "the end of the server's connection", func() bool { return w.Open() == 0 })
 	s.start()
 	started := time.Now()
-	until(t, "the guest hears of its gateway's death", func() bool { return s.exec(id, "cat /tmp/daemon").Stdout == fmt.Sprintln(isReset) })
+	last := ""
+	t.Cleanup(func() { t.Logf("the guest's transfer ended with %q", last) })
+	until(t, "the guest hears of its gateway's death", func() bool {
+		last = s.exec(id, "cat /tmp/daemon").Stdout
+		return last == fmt.Sprintln(isReset)
+	})
 	t.Logf("the guest heard of it %v after the next daemon was there", time.Since(started).Round(time.Millisecond))
 	works(s, w, id, "after the daemon died")
 	s.must(204, "DELETE", "/v1/sandboxes/"+id, nil, nil)
