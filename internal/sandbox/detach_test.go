@@ -199,9 +199,14 @@ func TestComeback(t *testing.T) {
 	if res, err := r.Exec(t.Context(), id, req, sandbox.Streams{}); err != nil || res.Ending != api.EndExit {
 		t.Errorf("%+v, %v", res, err)
 	}
-	req = api.ExecRequest{Args: []string{"sleep", "60"}, ExecID: api.NewID(api.KindExec)}
-	r.Exec(begun(req.ExecID), id, req, sandbox.Streams{})
 	var x api.Exec
+	for { // a caller that leaves before its exec is decided leaves none behind
+		req = api.ExecRequest{Args: []string{"sleep", "60"}, ExecID: api.NewID(api.KindExec)}
+		r.Exec(begun(req.ExecID), id, req, sandbox.Streams{})
+		if _, err := r.GetExec(t.Context(), id, req.ExecID); code(err) != api.CodeExecNotFound {
+			break
+		}
+	}
 	wait(t, func() bool { x, _ = r.GetExec(t.Context(), id, req.ExecID); return x.State == api.ExecEnded })
 	if x.Result.Ending != api.EndKilled {
 		t.Errorf("%+v", x.Result)
