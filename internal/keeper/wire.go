@@ -34,6 +34,7 @@ type wire struct {
 const (
 	gatewayName  = "berm-gateway" // argv[0]
 	maxGateways  = 16             // that one sandbox may wear out
+	maxQuick     = 4              // of them in a row that die at once and were not asked for by a frame
 	gatewayEvery = time.Second    // the least time between two
 	gatewayBoot  = 10 * time.Second
 
@@ -124,7 +125,7 @@ func (w *wire) run(k *Keeper, s *sandbox) {
 		closeAll([]*os.File{w.host, w.exe, w.marks})
 		close(w.done)
 	}()
-	owed := false
+	owed, quick := false, 0
 	for worn := 0; worn < maxGateways && (owed || waiting(w.host)); {
 		if owed && s.isPaused() { // nothing of it runs now
 			if !w.pause(k.cfg.every) {
@@ -145,9 +146,15 @@ func (w *wire) run(k *Keeper, s *sandbox) {
 			served, _ = w.gateway(k, s, l, lease)
 		}
 		w.mu.Lock()
-		// Not one after the other for an engine that wants none. One that was
-		// killed before it could tell the guest leaves that to the next.
-		owed = w.lost && owed || served > 0 && (w.lost || !owed || served > k.cfg.every)
+		// One that was killed before it could tell the guest leaves that to the
+		// next. But not one after the other without end, for an engine that wants
+		// none: then the next waits for a frame.
+		if w.lost || served > k.cfg.every {
+			quick = 0
+		} else {
+			quick++
+		}
+		owed = (owed || served > 0) && quick < maxQuick
 		if !w.lost {
 			worn++
 		}
