@@ -45,8 +45,9 @@ func impossible(to netip.AddrPort) (policy.Decision, bool) {
 	return policy.Decision{}, false
 }
 
-// accept answers whether a connection may begin.
-func (s *session) accept(a wire.Ask) wire.Answer {
+// accept answers whether a connection may begin, or returns the flow that is to
+// be dialled at once: nothing that it could show would make a difference.
+func (s *session) accept(a wire.Ask) (*flow, wire.Answer) {
 	l := s.l
 	d, no := impossible(a.To)
 	isOwn := !no && own(a.To.Addr())
@@ -65,17 +66,24 @@ func (s *session) accept(a wire.Ask) wire.Answer {
 		facts.Spent = l.spender(facts.Now, nil, lessNothing)
 		d = l.policy.Accept(facts)
 	}
+	var f *flow
 	if d.Allow {
-		f := &flow{s: s, n: a.Flow, to: a.To, facts: facts}
+		f = &flow{s: s, n: a.Flow, to: a.To, facts: facts}
+		if !d.Inspect {
+			f.state = flowDialing
+		}
 		s.flows[a.Flow], l.flows[f] = f, struct{}{}
 	}
 	tell := l.denial(facts, d)
 	l.mu.Unlock()
-	if !d.Allow {
+	switch {
+	case !d.Allow:
 		tell()
-		return denied(a.Seq, d)
+		return nil, denied(a.Seq, d)
+	case d.Inspect:
+		return nil, wire.Answer{Seq: a.Seq, Allow: true, Inspect: true}
 	}
-	return wire.Answer{Seq: a.Seq, Allow: true, Inspect: d.Inspect}
+	return f, wire.Answer{}
 }
 
 // place says whether there is room for one more flow of a number. l.mu is held.

@@ -105,10 +105,7 @@ func TestCaps(t *testing.T) {
 		b := newBench(t, nil, Link{Policy: allowing(t, s, `,"uses":3`)})
 		g := b.gateway()
 		for i := range uint64(20) {
-			g.ask(wire.Ask{Op: wire.OpAccept, Flow: i + 1, To: s.at})
-		}
-		for i := range uint64(20) {
-			g.wire.SendAsk(wire.Ask{Seq: 100 + i, Op: wire.OpConnect, Flow: i + 1, Seen: "raw"})
+			g.wire.SendAsk(wire.Ask{Seq: 100 + i, Op: wire.OpAccept, Flow: i + 1, To: s.at})
 		}
 		made := 0
 		for range 20 {
@@ -226,7 +223,8 @@ func TestCaps(t *testing.T) {
 		g := b.gateway()
 		for i := range maxFlows + 1 {
 			g.flow++
-			if a, _ := g.ask(wire.Ask{Op: wire.OpAccept, Flow: g.flow, To: s.at}); a.Allow != (i < maxFlows) {
+			a, fd := g.ask(wire.Ask{Op: wire.OpAccept, Flow: g.flow, To: s.at})
+			if g.conn(fd); a.Allow != (i < maxFlows) {
 				t.Fatalf("flow %d: %+v", i+1, a)
 			}
 		}
@@ -375,8 +373,7 @@ func TestChangeMeanwhile(t *testing.T) {
 			l := b.broker.link("sb")
 			g := b.gateway()
 			g.flow++
-			g.ask(wire.Ask{Op: wire.OpAccept, Flow: g.flow, To: s.at})
-			g.wire.SendAsk(wire.Ask{Seq: 5, Op: wire.OpConnect, Flow: g.flow, Seen: "raw"})
+			g.wire.SendAsk(wire.Ask{Seq: 5, Op: wire.OpAccept, Flow: g.flow, To: s.at})
 			eventually(t, "it is dialled next", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.spent[p.Rules[0].Text] != nil })
 			change(b)
 			close(asked)

@@ -163,16 +163,16 @@ func (g *gateway) name(name string, qtype uint16) wire.Answer {
 	return a
 }
 
-// connect is the whole of it: accept, then connect with what was seen. The
-// connection is nil unless it was allowed and made.
+// connect is the whole of it: accept, and where something must be seen connect
+// with that. The connection is nil unless it was allowed and made.
 func (g *gateway) connect(to netip.AddrPort, seen wire.Ask) (wire.Answer, net.Conn) {
 	g.t.Helper()
 	g.flow++
-	if a, _ := g.ask(wire.Ask{Op: wire.OpAccept, Flow: g.flow, To: to}); !a.Allow {
-		return a, nil
+	a, fd := g.ask(wire.Ask{Op: wire.OpAccept, Flow: g.flow, To: to})
+	if a.Inspect {
+		seen.Op, seen.Flow = wire.OpConnect, g.flow
+		a, fd = g.ask(seen)
 	}
-	seen.Op, seen.Flow = wire.OpConnect, g.flow
-	a, fd := g.ask(seen)
 	if (fd >= 0) != (a.Allow && a.Fault == "") {
 		g.t.Fatalf("%+v with descriptor %d", a, fd)
 	}

@@ -139,7 +139,16 @@ func TestLies(t *testing.T) {
 	} {
 		lies["let begin: "+what] = append([]string{`{"seq":9,"op":"name","name":"gate.test","type":1}`}, try(gate, seen)...)
 	}
-	reaches := map[string]bool{"a request on what is TLS": true, "the last flow number": true, "connected twice": true} // what is allowed
+	begin := []string{`{"seq":9,"op":"name","name":"gate.test","type":1}`, try(gate, tls)[0]}
+	lies["let begin: connect to another"] = append(begin[:2:2], fmt.Sprintf(`{"seq":3,"op":"connect","flow":1,"to":"%s",%s}`, ok.at, tls))
+	lies["let begin: a request"] = append(begin[:2:2], `{"seq":3,"op":"request","flow":1,"claim":"gate.test","method":"GET","path":"/"}`)
+	lies["let begin: UDP"] = append(begin[:2:2], fmt.Sprintf(`{"seq":3,"op":"connect","flow":1,"seen":"udp","to":"%s"}`, c.udp))
+	lies["let begin: accepted twice"] = append(begin[:2:2], fmt.Sprintf(`{"seq":3,"op":"accept","flow":1,"to":"%s"}`, ok.at))
+	reaches := map[string]bool{} // what is allowed
+	for _, what := range []string{"a request on what is TLS", "the last flow number", "connected twice", "UDP on a TCP flow",
+		"connect to another than accepted", "accepted twice", "a request before connect", "a flow that is used again"} {
+		reaches[what] = true
+	}
 	for what, messages := range lies {
 		t.Run(what, func(t *testing.T) {
 			hosts := "127.0.0.1 one.test canary.test\n127.0.0.2 home.test gate.test other.test\n"

@@ -129,7 +129,12 @@ func (s *session) begin(a wire.Ask) (do func()) {
 	case wire.OpName:
 		return func() { s.answer(s.l.name(s.ctx, a), -1) }
 	case wire.OpAccept:
-		s.answer(s.accept(a), -1)
+		f, answer := s.accept(a)
+		if f == nil {
+			s.answer(answer, -1)
+			return nil
+		}
+		return func() { s.connect(f, wire.Ask{Seq: a.Seq}) }
 	case wire.OpConnect:
 		f, refused := s.dialling(a)
 		if f == nil {

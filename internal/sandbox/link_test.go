@@ -64,11 +64,10 @@ func (p *player) ask(a wire.Ask) (wire.Answer, int) {
 func (p *player) connect(to netip.AddrPort) (net.Conn, wire.Answer) {
 	p.t.Helper()
 	p.flow++
-	a, _ := p.ask(wire.Ask{Op: wire.OpAccept, Flow: p.flow, To: to})
-	if !a.Allow {
-		return nil, a
+	a, fd := p.ask(wire.Ask{Op: wire.OpAccept, Flow: p.flow, To: to})
+	if a.Inspect {
+		a, fd = p.ask(wire.Ask{Op: wire.OpConnect, Flow: p.flow, To: to, Seen: string(policy.SeenRaw)})
 	}
-	a, fd := p.ask(wire.Ask{Op: wire.OpConnect, Flow: p.flow, To: to, Seen: string(policy.SeenRaw)})
 	if fd < 0 {
 		return nil, a
 	}

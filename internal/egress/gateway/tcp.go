@@ -56,19 +56,15 @@ func (g *Gateway) syn(r *tcp.ForwarderRequest) {
 	}
 	defer g.conns.Add(-1)
 	f := &flow{g: g, id: g.flows.Add(1), to: to}
-	accept, _, err := g.broker.ask(wire.Ask{Op: wire.OpAccept, Flow: f.id, To: to})
-	if err != nil || !accept.Allow {
-		r.Complete(true)
+	accept := f.ask(wire.Ask{Op: wire.OpAccept})
+	if !accept.Allow {
+		if accept.Reason == "" { // it may have been dialled
+			f.end()
+		}
+		r.Complete(true) // what is refused outside is refused inside, too
 		return
 	}
 	defer f.end()
-	if !accept.Inspect {
-		// Dialled first: what is refused outside is refused inside, too.
-		if a := f.connect(wire.Ask{}); !a.Allow {
-			r.Complete(true)
-			return
-		}
-	}
 	if f.guest = g.establish(r, &f.active); f.guest == nil {
 		return
 	}
@@ -96,19 +92,29 @@ func (f *flow) end() {
 	f.g.broker.tell(a)
 }
 
-// connect asks for the connection outside; f.out is set if the answer allows.
+// connect asks for the connection outside of a flow that was looked at.
 func (f *flow) connect(a wire.Ask) wire.Answer {
-	a.Op, a.Flow, a.To = wire.OpConnect, f.id, f.to
+	a.Op = wire.OpConnect
+	return f.ask(a)
+}
+
+// ask asks about the flow. f.out is set if the answer allows, and wants no look
+// at it first.
+func (f *flow) ask(a wire.Ask) wire.Answer {
+	a.Flow, a.To = f.id, f.to
 	answer, file, err := f.g.broker.ask(a)
-	switch {
-	case err != nil:
+	if err != nil {
 		return wire.Answer{Fault: "unreachable"}
-	case file != nil && !answer.Allow:
-		file.Close()
-	case file == nil && answer.Allow:
-		answer.Allow, answer.Fault = false, "unreachable"
 	}
-	if answer.Allow {
+	answer.Inspect = answer.Inspect && a.Op == wire.OpAccept
+	made := answer.Allow && !answer.Inspect
+	switch {
+	case file != nil && !made:
+		file.Close()
+	case file == nil && made:
+		answer.Allow, answer.Fault, made = false, "unreachable", false
+	}
+	if made {
 		f.out = file
 		f.cutOut.Store(file)
 	}

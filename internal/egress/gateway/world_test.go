@@ -142,7 +142,7 @@ func (f *fake) serve() {
 func (f *fake) answer(a wire.Ask) {
 	r := f.decide(a)
 	r.Seq = a.Seq
-	if a.Op == wire.OpConnect && r.Allow {
+	if (a.Op == wire.OpConnect || a.Op == wire.OpAccept && !r.Inspect) && r.Allow {
 		f.mu.Lock()
 		to, known := f.routes[a.To]
 		f.mu.Unlock()

@@ -35,8 +35,8 @@ const (
 // What a gateway asks.
 const (
 	OpName    = "name"    // may Name be resolved, and to what: Type is the query's
-	OpAccept  = "accept"  // a connection to To begins: Flow is its number
-	OpConnect = "connect" // Flow was seen: dial it. The answer carries the descriptor
+	OpAccept  = "accept"  // a connection to To begins: Flow is its number. Without Inspect it is dialled at once
+	OpConnect = "connect" // Flow was seen: dial it. The answer that it was carries the descriptor, as that to accept
 	OpRequest = "request" // one more HTTP request on Flow
 	OpClose   = "close"   // Flow is over; no answer
 	OpDenied  = "denied"  // the gateway refused something by itself: Reason, Kind, To or Name; no answer
