@@ -561,6 +561,14 @@ func TestNoLink(t *testing.T) {
 	}
 }
 
+func TestNameFixes(t *testing.T) {
+	for name, fix := range map[string]string{"evil.test": "evil.test", "localhost": "", "x.localhost": "", "1.2": "", "a_b.test": "a_b.test"} {
+		if d := rulesOf(t, "a.test:8080").Name(name, noon, nil); d.Allow || d.Fix != fix {
+			t.Errorf("%s: fix %q, want %q", name, d.Fix, fix)
+		}
+	}
+}
+
 func TestFixes(t *testing.T) {
 	for _, tt := range []struct{ rules, flow, fix string }{
 		{"", "tls evil.test > 192.0.2.1:443 evil.test", "evil.test:443"},

@@ -188,11 +188,11 @@ func (f *flow) fix(d Decision) string {
 // fixable says whether a name can stand in a rule.
 func fixable(name string) bool {
 	var r EgressRule
-	return name != "" && !strings.Contains(name, "*") && r.target(name) == nil && r.Host == name
+	return name != "" && !strings.Contains(name, "*") && !inside(name) && r.target(name) == nil && r.Host == name
 }
 
-// denyName fills in what the denial of a name says. A rule wants a port, which
-// a question for a name does not tell; the one for TLS is the likely one.
+// denyName fills in what the denial of a name says. Nobody knows
+// yet on which port it is wanted, so the rule has none.
 func denyName(name string, e *Egress, d Decision) Decision {
 	f := &flow{claim: name, handed: []string{name}}
 	switch {
@@ -203,7 +203,7 @@ func denyName(name string, e *Egress, d Decision) Decision {
 	case d.Reason == DenyNoRule:
 		d.Text = "nothing allows " + clip(name)
 		if fixable(name) {
-			d.Fix = withPort(name, 443)
+			d.Fix = name
 		}
 	case d.Reason != DenyAddress:
 		d.Text = f.explain(e, d)

@@ -197,6 +197,10 @@ func (r *EgressRule) finish(o *options, given map[string]bool, presets func(stri
 	if err := r.target(target); err != nil {
 		return nil, err
 	}
+	if r.Allow && (inside(r.Host) || inside(r.Suffix)) {
+		return nil, bad("leave it out; a server on this host is reached by an address of this host, as in 192.0.2.7:8080",
+			"%.80q is the sandbox itself there, and never leaves it", target)
+	}
 	if err := r.quic(); err != nil {
 		return nil, err
 	}

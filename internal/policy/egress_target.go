@@ -51,6 +51,9 @@ func (r *EgressRule) target(s string) error {
 		return r.address(inner)
 	}
 	if strings.Count(s, ":") > 1 {
+		if a, port, ok := portLike(s); ok {
+			return bad("write ["+a+"]:"+port+" for the port, or ["+s+"] for the address", "%.80q may be an address with a port, or an address alone", s)
+		}
 		return r.address(s) // an IPv6 address without brackets has no port
 	}
 	host, port, has := strings.Cut(s, ":")
@@ -70,6 +73,25 @@ func (r *EgressRule) target(s string) error {
 	}
 	return r.name(host)
 }
+
+// portLike says whether an IPv6 address without brackets can also be read as a
+// shorter one and a port. Nobody means a port of one digit.
+func portLike(s string) (addr, port string, ok bool) {
+	i := strings.LastIndexByte(s, ':')
+	addr, port = s[:max(i, 0)], s[i+1:]
+	if len(port) < 2 || port[0] == '0' || !digits(port) {
+		return "", "", false
+	}
+	for _, one := range []string{s, addr} {
+		if a, err := netip.ParseAddr(one); err != nil || a.Zone() != "" {
+			return "", "", false
+		}
+	}
+	return addr, port, true
+}
+
+// inside says whether a name is the sandbox itself wherever it is asked for.
+func inside(name string) bool { return name == "localhost" || strings.HasSuffix(name, ".localhost") }
 
 func (r *EgressRule) port(s string) error {
 	n, err := strconv.ParseUint(s, 10, 16)
@@ -197,7 +219,7 @@ func (r *EgressRule) printTarget() string {
 		return r.Host + port
 	}
 	s := printPrefix(r.Prefix)
-	if r.Prefix.Addr().Is6() && port != "" {
+	if _, _, two := portLike(s); two || r.Prefix.Addr().Is6() && port != "" {
 		s = "[" + s + "]"
 	}
 	return s + port
