@@ -138,14 +138,15 @@ type Usage struct {
 
 // EndReport is what remains of a sandbox: how it ended and what it used.
 type EndReport struct {
-	SandboxID string             `json:"sandbox_id"`
-	Ending    string             `json:"ending"`
-	CapsHit   []string           `json:"caps_hit"`
-	Usage     Usage              `json:"usage"`
-	TimingsMS map[string]float64 `json:"timings_ms"`
-	Hosts     []string           `json:"hosts"`            // reached
-	Denied    []Denial           `json:"denied"`           // by the wire
-	Wanted    []string           `json:"wanted,omitempty"` // see EgressState
+	SandboxID       string             `json:"sandbox_id"`
+	Ending          string             `json:"ending"`
+	CapsHit         []string           `json:"caps_hit"`
+	Usage           Usage              `json:"usage"`
+	TimingsMS       map[string]float64 `json:"timings_ms"`
+	Hosts           []string           `json:"hosts"`            // reached
+	Denied          []Denial           `json:"denied"`           // by the wire
+	DeniedTruncated bool               `json:"denied_truncated"` // there were more than the list holds
+	Wanted          []string           `json:"wanted,omitempty"` // see EgressState
 }
 
 // Truncated says what an answer leaves out of the output.
@@ -194,6 +195,7 @@ type RunReport struct {
 	TimingsMS          map[string]float64 `json:"timings_ms"`
 	Artifacts          []Artifact         `json:"artifacts"`
 	Denied             []Denial           `json:"denied"`
+	DeniedTruncated    bool               `json:"denied_truncated"` // the wire denied more than the list holds
 	Hosts              []string           `json:"hosts"`            // reached
 	Wanted             []string           `json:"wanted,omitempty"` // with --learn: targets for --allow
 	Tags               map[string]string  `json:"tags"`

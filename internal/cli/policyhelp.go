@@ -21,6 +21,8 @@ Targets, of --allow and of "allow" and "deny" in a document
   ADDRESS[:PORT]       an address, or CIDR[:PORT]; IPv6 with a port as [2001:db8::/32]:443
   preset:NAME          what pip, npm, go, cargo or apt of this host is configured for;
                        the program inside is told about it, without any password
+  --allow takes a rule of the document as JSON, too, to say more about a target:
+    --allow '{"allow":"db.example.net:5432","sni":"any"}'
   A name counts for what was resolved inside, and a connection must carry the
   same name: TLS in its SNI, HTTP in each request's Host. What is neither needs a
   rule about addresses, or "sni: any". Addresses that are private, local or this

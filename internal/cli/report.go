@@ -140,7 +140,7 @@ func (r *runner) tell() {
 	if r.opt.wire.learn {
 		r.env.tellWanted(rep.Wanted)
 	} else {
-		r.env.tellDenied(wire)
+		r.env.tellDenied(wire, rep.DeniedTruncated)
 	}
 }
 

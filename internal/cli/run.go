@@ -240,6 +240,7 @@ func (r *runner) teardown() {
 		r.report.CapsHit = end.CapsHit
 		r.report.Hosts = union(r.report.Hosts, end.Hosts)
 		r.report.Denied = append(r.report.Denied, end.Denied...)
+		r.report.DeniedTruncated = end.DeniedTruncated
 		r.report.Wanted = end.Wanted
 		for part, v := range end.TimingsMS {
 			if part != "create" && part != "teardown" { // those are timed from here

@@ -78,6 +78,8 @@ func TestRunWireFlags(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "allow", args: []string{"--allow", "a.test", "--allow=10.0.0.0/8:80"}, egress: `[{"allow":"a.test"},{"allow":"10.0.0.0/8:80"}]`},
+		{name: "a rule", args: []string{"--allow", `{"allow":"a.test:443","bytes":"10m","sni":"any"}`, "--allow", "b.test", "--allow", `{"allow":"preset:npm","uses":1}`},
+			egress: `[{"allow":"a.test:443","bytes":"10m","sni":"any"},{"allow":"b.test"},{"allow":"preset:npm","uses":1}]`, presets: []string{"npm"}},
 		{name: "presets", args: []string{"--allow", "preset:pip", "--allow", "preset:npm", "--allow", "preset:pip"},
 			egress: `[{"allow":"preset:pip"},{"allow":"preset:npm"},{"allow":"preset:pip"}]`, presets: []string{"pip", "npm"}},
 		{name: "learn", args: []string{"--learn"}, egress: `[]`, learn: true},
@@ -127,6 +129,9 @@ func TestWireRefusals(t *testing.T) {
 		says string
 	}{
 		{[]string{"--allow", ""}, "", "--allow '': is empty"},
+		{[]string{"--allow", "{allow: a.test}"}, "", "--allow '{allow: a.test}': begins as a rule and is no JSON object"},
+		{[]string{"--allow", `{"allow":"a.test"} {}`}, "", "is no JSON object"},
+		{[]string{"--allow", `{"deny":"a.test"}`}, "", "is a rule that does not allow\ntry: --policy FILE"},
 		{[]string{"--learn", "--allow", "a.test"}, "", "--learn: lets nothing through, to see all that is wanted, so it cannot go with --allow\n"},
 		{[]string{"--learn", "--policy", "f"}, "egress: []", "--learn: lets nothing through"},
 		{[]string{"--policy", "none.yaml"}, "", "--policy none.yaml: no such file"},
@@ -174,7 +179,7 @@ func TestWireRefusals(t *testing.T) {
 func TestRunTellsDenied(t *testing.T) {
 	denied := func(n int) (out []api.Denial) {
 		for i := range n {
-			out = append(out, api.Denial{Kind: "tcp", Target: string(rune('a'+i)) + ".test:443", Reason: "no rule allows it", Fix: string(rune('a'+i)) + ".test:443"})
+			out = append(out, api.Denial{Kind: "tcp", Target: string(rune('a'+i)) + ".test:443", Reason: "nothing allows it", Fix: string(rune('a'+i)) + ".test:443"})
 		}
 		return out
 	}
@@ -185,12 +190,26 @@ func TestRunTellsDenied(t *testing.T) {
 		want string // stderr
 	}{
 		{"nothing", api.EndReport{}, nil, ""},
-		{"one", api.EndReport{Denied: denied(1)}, nil, "berm: denied: a.test:443: no rule allows it\ntry: --allow a.test:443\n"},
+		{"one", api.EndReport{Denied: denied(1)}, nil, "berm: denied: a.test:443: nothing allows it\ntry: --allow a.test:443\n"},
 		{"harmless", api.EndReport{Denied: []api.Denial{{Target: "\x1b[2Jx\n", Reason: "a\u202eb", Fix: "\x1b]0;x\a"}}}, nil,
-			"berm: denied: \\x1b[2Jx\\x0a: a\\u202eb\ntry: --allow '\\x1b]0;x\\x07'\n"},
-		{"no fix, and a long one", api.EndReport{Denied: []api.Denial{{Target: "a", Reason: "r"}, {Target: "b", Reason: "r", Fix: `{"allow": "b", "sni": "any"}`}}}, nil,
-			"berm: denied: a: r\nberm: denied: b: r\ntry: {\"allow\": \"b\", \"sni\": \"any\"}\n"},
+			"berm: denied: \\x1b[2Jx\\x0a: a\\u202eb; without :PORT the rule is for every port, and --learn says which one it wants\ntry: --allow '\\x1b]0;x\\x07'\n"},
+		{"a name, before any port", api.EndReport{Denied: []api.Denial{{Target: "a.test", Reason: "nothing allows a.test", Fix: "a.test"}}}, nil,
+			"berm: denied: a.test: nothing allows a.test; without :PORT the rule is for every port, and --learn says which one it wants\ntry: --allow a.test\n"},
+		{"inward", api.EndReport{Denied: []api.Denial{{Target: "x", Reason: "r", Fix: "169.254.169.254:80"}, {Target: "y", Reason: "r", Fix: "[fd00::1]:80"},
+			{Target: "z", Reason: "r", Fix: `{"allow":"10.0.0.1:53","quic":true}`}, {Target: "p", Reason: "r", Fix: "192.0.2.1"}}}, nil,
+			"berm: denied: x: r; it is link-local (metadata), so allow it only if you mean it\ntry: --allow 169.254.169.254:80\n" +
+				"berm: denied: y: r; it is private, so allow it only if you mean it\ntry: --allow '[fd00::1]:80'\n" +
+				"berm: denied: z: r; it is private, so allow it only if you mean it\ntry: --allow '{\"allow\":\"10.0.0.1:53\",\"quic\":true}'\n" +
+				"berm: denied: p: r\ntry: --allow 192.0.2.1\n"},
+		{"no fix, and a long one", api.EndReport{Denied: []api.Denial{{Target: "a", Reason: "r"}, {Target: "b", Reason: "r", Fix: `{"allow": "b:1", "sni": "any"}`}}}, nil,
+			"berm: denied: a: r\nberm: denied: b: r\ntry: --allow '{\"allow\": \"b:1\", \"sni\": \"any\"}'\n"},
 		{"many", api.EndReport{Denied: denied(8)}, nil, "berm: denied: and 3 more; --json has them all\n"},
+		{"many, and more than are kept", api.EndReport{Denied: denied(8), DeniedTruncated: true}, nil, "berm: denied: and 3 more, and others after that; --json has the first 8\n"},
+		{"learnt inward", api.EndReport{Wanted: []string{"169.254.169.254:80", "a.test:80", "[::1]:80"}}, []string{"--learn"},
+			"# what it tried to reach; as a file it is for --policy\negress:\n  - allow: \"a.test:80\"\n" +
+				"  # 169.254.169.254:80 is link-local (metadata): allow it by hand only if you mean it\n  # [::1]:80 is loopback: allow it by hand only if you mean it\n"},
+		{"learnt inward only", api.EndReport{Wanted: []string{"10.0.0.1:80"}}, []string{"--learn"},
+			"# what it tried to reach; as a file it is for --policy\negress: []\n  # 10.0.0.1:80 is private: allow it by hand only if you mean it\n"},
 		{"learnt", api.EndReport{Denied: denied(2), Wanted: []string{"a.test:443", "b\x1b.test"}}, []string{"--learn"},
 			"# what it tried to reach; as a file it is for --policy\negress:\n  - allow: \"a.test:443\"\n  - allow: \"b .test\"\n"},
 		{"learnt nothing", api.EndReport{}, []string{"--learn"}, "# it tried to reach nothing: it needs no --allow\n"},
@@ -198,15 +217,15 @@ func TestRunTellsDenied(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w, _ := newWorld(t).wired(tt.end)
 			code, _, errs := w.run(t.Context(), "", slices.Concat([]string{"run"}, tt.args, []string{"--", "true"})...)
-			if code != 0 || errs != tt.want && !(tt.name == "many" && strings.HasSuffix(errs, tt.want) && strings.Count(errs, "\n") == 11) {
+			if code != 0 || errs != tt.want && !(strings.HasPrefix(tt.name, "many") && strings.HasSuffix(errs, tt.want) && strings.Count(errs, "\n") == 11) {
 				t.Errorf("%d, %q; want %q", code, errs, tt.want)
 			}
 		})
 	}
-	w, _ := newWorld(t).wired(api.EndReport{Denied: denied(8), Hosts: []string{"h.test:80"}, Wanted: []string{"a.test:443"}})
+	w, _ := newWorld(t).wired(api.EndReport{Denied: denied(8), DeniedTruncated: true, Hosts: []string{"h.test:80"}, Wanted: []string{"a.test:443"}})
 	code, out, errs := w.run(t.Context(), "", "run", "--learn", "--json", "--", "true")
 	var r api.RunReport
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || errs != "" || len(r.Denied) != 8 || !slices.Equal(r.Hosts, []string{"h.test:80"}) ||
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || errs != "" || len(r.Denied) != 8 || !r.DeniedTruncated || !slices.Equal(r.Hosts, []string{"h.test:80"}) ||
 		!slices.Equal(r.Wanted, []string{"a.test:443"}) {
 		t.Errorf("%d, %v, %q, %+v", code, err, errs, r)
 	}
@@ -219,7 +238,7 @@ func TestEgressFlags(t *testing.T) {
 	os.WriteFile("less.yaml", []byte("ttl_seconds: 3\n"), 0o644)
 	os.WriteFile("empty.yaml", []byte("{}\n"), 0o644)
 	state := api.EgressState{Link: true, Egress: json.RawMessage(`[{"allow":"a\u001b.test"}]`), EgressBytes: 2048, Hosts: []string{"a.test:443"},
-		Denied: []api.Denial{{Kind: "dns", Target: "evil\x1b.test", Reason: "no rule allows it", Fix: "evil.test"}}}
+		Denied: []api.Denial{{Kind: "dns", Target: "evil\x1b.test", Reason: "nothing allows it", Fix: "evil.test"}}}
 	for _, tt := range []struct {
 		args  []string
 		code  int

@@ -132,7 +132,8 @@ type Summary struct {
 	Hosts             []string     // reached: "name:port", or "address:port"
 	Denied            []api.Denial // each once
 	Wanted            []string     // with Learn: the smallest document, one target a line
-	Truncated         bool
+	Truncated         bool         // some list was cut
+	DeniedTruncated   bool         // Denied was
 }
 
 // Serve answers one gateway until it or the sandbox's link is gone, and then

@@ -37,6 +37,7 @@ type teller struct {
 	denied        []api.Denial
 	seen          map[denialKey]bool
 	truncated     bool
+	deniedCut     bool
 }
 
 // tallyKey is what makes two events of one kind.
@@ -273,7 +274,7 @@ func (t *teller) list(d api.EgressData) {
 		return
 	}
 	if len(t.denied) >= summaryItems {
-		t.truncated = true
+		t.truncated, t.deniedCut = true, true
 		return
 	}
 	t.seen[k] = true
@@ -301,6 +302,7 @@ func (t *teller) summary(s *Summary) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.Hosts, s.Denied, s.Truncated = slices.Clone(t.hosts), slices.Clone(t.denied), t.truncated
+	s.DeniedTruncated = t.deniedCut
 	s.Wanted = slices.Clone(t.wanted)
 	for _, name := range t.looked {
 		if !slices.ContainsFunc(t.wanted, func(w string) bool { return len(w) > len(name) && w[:len(name)+1] == name+":" }) {

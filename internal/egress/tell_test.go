@@ -65,7 +65,7 @@ func TestCounted(t *testing.T) {
 	}
 	var s Summary
 	l.summary(&s)
-	if len(s.Denied) != summaryItems || !s.Truncated {
+	if len(s.Denied) != summaryItems || !s.Truncated || !s.DeniedTruncated {
 		t.Errorf("%d denials listed, truncated %v", len(s.Denied), s.Truncated)
 	}
 	if d := s.Denied[1]; d != (api.Denial{Kind: "egress", Target: "0", Rule: "r", Reason: "why", Fix: "how"}) {

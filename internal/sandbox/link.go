@@ -220,11 +220,12 @@ func (e *Engine) closedMeanwhile(b *box) bool {
 
 // join is both together, within the bounds.
 func join(a, b egress.Summary) egress.Summary {
-	out := egress.Summary{OutBytes: a.OutBytes + b.OutBytes, InBytes: a.InBytes + b.InBytes, Truncated: a.Truncated || b.Truncated}
+	out := egress.Summary{OutBytes: a.OutBytes + b.OutBytes, InBytes: a.InBytes + b.InBytes, Truncated: a.Truncated || b.Truncated, DeniedTruncated: a.DeniedTruncated || b.DeniedTruncated}
 	text := func(s string) string { return s }
 	out.Hosts = joinLists(&out.Truncated, text, a.Hosts, b.Hosts)
-	out.Denied = joinLists(&out.Truncated, func(d api.Denial) api.Denial { d.Fix = ""; return d }, a.Denied, b.Denied)
+	out.Denied = joinLists(&out.DeniedTruncated, func(d api.Denial) api.Denial { d.Fix = ""; return d }, a.Denied, b.Denied)
 	out.Wanted = joinLists(&out.Truncated, text, a.Wanted, b.Wanted)
+	out.Truncated = out.Truncated || out.DeniedTruncated
 	return out
 }
 
@@ -253,7 +254,7 @@ func (e *Engine) endReport(b *box) *api.EndReport {
 	u.EgressBytes, u.IngressBytes = sum.OutBytes, sum.InBytes
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := &api.EndReport{SandboxID: b.id, CapsHit: b.caps.list(), Usage: u, TimingsMS: maps.Clone(b.public.TimingsMS), Hosts: sum.Hosts, Denied: sum.Denied, Wanted: sum.Wanted}
+	r := &api.EndReport{SandboxID: b.id, CapsHit: b.caps.list(), Usage: u, TimingsMS: maps.Clone(b.public.TimingsMS), Hosts: sum.Hosts, Denied: sum.Denied, DeniedTruncated: sum.DeniedTruncated, Wanted: sum.Wanted}
 	full(r)
 	return r
 }

@@ -335,7 +335,7 @@ func (s *server) soFar(r *http.Request, rep *api.Report) {
 		rep.Usage, rep.CapsHit = now.Usage, now.CapsHit
 	}
 	if s.opt.Store == nil { // no log says it
-		rep.Hosts, rep.Denied = now.Hosts, now.Denied
+		rep.Hosts, rep.Denied, rep.Truncated = now.Hosts, now.Denied, rep.Truncated || now.DeniedTruncated
 	}
 }
 
