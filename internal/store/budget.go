@@ -105,9 +105,19 @@ func (d *denials) repeated(e api.Event, now time.Time) bool {
 
 // due closes the windows that are over, or all, and answers what they counted.
 func (d *denials) due(now time.Time, all bool) []api.Event {
+	return d.close(func(_ denialKey, w *window) bool { return all || now.Sub(w.first) >= denialWindow })
+}
+
+// ended is due for the windows of a sandbox that is over: nothing of it is to be
+// told after its end.
+func (d *denials) ended(sandbox string) []api.Event {
+	return d.close(func(k denialKey, _ *window) bool { return k.sandbox == sandbox })
+}
+
+func (d *denials) close(which func(denialKey, *window) bool) []api.Event {
 	var out []api.Event
 	for k, w := range d.open {
-		if !all && now.Sub(w.first) < denialWindow {
+		if !which(k, w) {
 			continue
 		}
 		delete(d.open, k)

@@ -214,6 +214,11 @@ func (l *log) note(e api.Event) error {
 
 // push adds to the queue. With mu.
 func (l *log) push(it *item) {
+	for i := range it.events {
+		if e := &it.events[i].event; e.Type == api.EventSandboxEnded && e.SandboxID != "" {
+			l.sum(l.denials.ended(e.SandboxID)) // before it
+		}
+	}
 	l.queue = append(l.queue, it)
 	l.queued += it.bytes
 	switch {

@@ -251,6 +251,37 @@ func TestDenials(t *testing.T) {
 	}
 }
 
+// TestDenialsEnd: what was counted of a sandbox is told before its end, however
+// that is written, and that of others is not hurried.
+func TestDenialsEnd(t *testing.T) {
+	for _, noted := range []bool{false, true} {
+		clock := newHandClock()
+		l := testLogAt(t, newMemDisk(1), Options{}, clock.now)
+		for range 5 {
+			for _, sandbox := range []string{"s1", "s2"} {
+				if err := l.note(event(api.EventEgressDenied, sandbox, `{"target":"192.0.2.1:22"}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if end := event(api.EventSandboxEnded, "s1", ""); noted {
+			if err := l.note(end); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			mustAppend(t, l, end)
+		}
+		mustAppend(t, l, event("a.b", "", ""))
+		got := all(t, l, Query{SandboxID: "s1"})
+		if len(got) != 3 || got[1].Type != api.EventEgressDenied || !strings.Contains(string(got[1].Data), `"count":4`) || got[2].Type != api.EventSandboxEnded {
+			t.Errorf("noted %v: %+v", noted, got)
+		}
+		if got := all(t, l, Query{SandboxID: "s2"}); len(got) != 1 {
+			t.Errorf("noted %v: the other sandbox: %+v", noted, got)
+		}
+	}
+}
+
 func TestBudget(t *testing.T) {
 	clock := newHandClock()
 	l := testLogAt(t, newMemDisk(1), Options{Budget: Budget{Events: 100, Bytes: 1 << 20}}, clock.now)
