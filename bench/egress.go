@@ -44,7 +44,8 @@ type netAddr struct{ host, port string }
 // Egress measures the wire: a transfer over one connection and over fifty, and
 // short connections, from inside a sandbox to a server on this host,
 // against the same client without a sandbox, and against gVisor's own network
-// stack over a veth pair where that can be made.
+// stack over a veth pair where that can be made. If ctx ends it, the report has
+// the rounds that were finished.
 func Egress(ctx context.Context, o Options) (Report, error) {
 	doc, err := o.Client.Doctor(ctx)
 	if err != nil {
@@ -105,24 +106,51 @@ func Egress(ctx context.Context, o Options) (Report, error) {
 		return Report{}, fmt.Errorf("%s: %w", ours.name, err)
 	}
 	fresh := gateways{"gateway, idle after one connection", gatewayMemory(sb.SandboxID)}
-	for i := range o.Rounds + 1 {
-		for _, n := range all {
-			o.note(fmt.Sprintf("round %d of %d: %s", i, o.Rounds, n.name))
-			if err := n.measure(ctx); err != nil {
-				return Report{}, fmt.Errorf("%s: %w", n.name, err)
-			}
-			if i == 0 { // it warmed caches up
-				n.in, n.out, n.manyIn, n.manyOut, n.conn = nil, nil, nil, nil, nil
-			}
+	if done, err := rounds(ctx, o, all); err != nil {
+		if ctx.Err() == nil || done == 0 {
+			return Report{}, err
 		}
+		return Report{Host: doc.Host, Rows: egressRows(ours, all, fresh)}, err
 	}
 	o.note("waiting for the gateway to give memory back")
 	select {
 	case <-time.After(20 * time.Second):
 	case <-ctx.Done():
-		return Report{}, ctx.Err()
+		return Report{Host: doc.Host, Rows: egressRows(ours, all, fresh)}, ctx.Err()
 	}
 	return Report{Host: doc.Host, Rows: egressRows(ours, all, fresh, gateways{"gateway, idle after all that", gatewayMemory(sb.SandboxID)})}, nil
+}
+
+// rounds measures all networks in turn. If it ends early, those rounds remain that
+// every network has finished; done is how many.
+func rounds(ctx context.Context, o Options, all []*network) (done int, err error) {
+	for i := range o.Rounds + 1 {
+		for _, n := range all {
+			what := fmt.Sprintf("round %d of %d", i, o.Rounds)
+			if i == 0 {
+				what = "a round that does not count"
+			}
+			o.note(what + ": " + n.name)
+			if err := n.measure(ctx); err != nil {
+				for _, n := range all {
+					n.keep(done)
+				}
+				return done, fmt.Errorf("%s: %w", n.name, err)
+			}
+			if i == 0 { // it warmed caches up
+				n.keep(0)
+			}
+		}
+		done = i
+	}
+	return done, nil
+}
+
+// keep forgets all but the first rounds.
+func (n *network) keep(rounds int) {
+	for _, l := range []*[]float64{&n.in, &n.out, &n.manyIn, &n.manyOut, &n.conn} {
+		*l = (*l)[:min(len(*l), rounds)]
+	}
 }
 
 // gateways are what those of a sandbox take when they have nothing to do, in MiB.

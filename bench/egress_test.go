@@ -37,6 +37,34 @@ func TestEgressClient(t *testing.T) {
 	}
 }
 
+// TestEgressInterrupted: rounds that every network has finished remain, and
+// nothing of the one in which it ended.
+func TestEgressInterrupted(t *testing.T) {
+	for _, tt := range []struct{ calls, done int }{{1, 0}, {9, 0}, {10, 0}, {11, 0}, {19, 0}, {20, 1}, {29, 1}, {30, 2}, {39, 2}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		run := func(ctx context.Context, args ...string) ([]byte, error) {
+			if calls++; calls > tt.calls {
+				cancel()
+				return nil, ctx.Err()
+			}
+			return []byte("[1]"), nil
+		}
+		all := []*network{{name: "a", run: run}, {name: "b", run: run}}
+		done, err := rounds(ctx, Options{Rounds: 3}, all)
+		if done != tt.done || err == nil {
+			t.Errorf("after %d calls: %d rounds, %v, want %d", tt.calls, done, err, tt.done)
+		}
+		for _, n := range all {
+			for _, l := range [][]float64{n.in, n.out, n.manyIn, n.manyOut, n.conn} {
+				if len(l) != tt.done {
+					t.Errorf("after %d calls: %s has %d figures, want %d", tt.calls, n.name, len(l), tt.done)
+				}
+			}
+		}
+	}
+}
+
 // TestEgressRows: ours is held against each of the others, round by round.
 func TestEgressRows(t *testing.T) {
 	plain := &network{name: "plain", in: []float64{100, 200}, manyIn: []float64{100, 100}, conn: []float64{1, 2}}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/bench"
 )
 
@@ -23,20 +24,21 @@ is the median of the rounds' own ratios.
   berm bench egress one transfer over one connection and over fifty, and short
                     connections, from inside a sandbox to this host,
                     against the same client outside, and against gVisor's own
-                    network over a veth pair (needs root, ip and nsenter)
+                    network over a veth pair (needs root, ip and nsenter);
+                    half a minute, and 10 to 30 seconds a round
   berm bench files  a file of --size into a sandbox and out of it, against the
                     same bytes through "cat" in the same sandbox
 
 "run" and "egress" need no daemon. "run" needs root, like runsc does, takes about a minute, and 1.5 GB in the folder
-for temporary files while it runs. "exec" and "files" ask the daemon in force.
+for temporary files while it runs. An interrupt of "egress" prints the rounds that are done. "exec" and "files" ask the daemon in force.
 `
 
 func benchVerb() verb {
 	var asJSON bool
-	n, bulk := int64(20), int64(2<<30)
+	n, bulk := int64(0), int64(2<<30)
 	fs := flags{
 		{name: "size", value: "SIZE", help: "of the file (default: 2g)", set: size(&bulk, false)},
-		{name: "rounds", short: "n", value: "N", help: "rounds (default: 20)", set: count(&n)},
+		{name: "rounds", short: "n", value: "N", help: "rounds (default: 20, of egress 3)", set: count(&n)},
 		{name: "json", help: "print one JSON object", set: toggle(&asJSON)},
 	}
 	return verb{
@@ -57,14 +59,27 @@ func benchVerb() verb {
 			if err != nil {
 				return env.fail(err)
 			}
+			if n == 0 {
+				n = 20
+				if name == "egress" {
+					n = 3
+				}
+			}
 			ctx, in := env.interruptible(ctx, func() {}, 0)
 			defer in.stop()
+			code := exitOK
 			report, err := env.bench(ctx, name, int(n), bulk)
-			if err != nil {
+			switch {
+			case err != nil && context.Cause(ctx) == errInterrupted && len(report.Rows) == 0:
+				return env.fail(&api.Error{Code: api.CodeInterrupted, Message: "bench: interrupted, nothing was measured"})
+			case err != nil && len(report.Rows) == 0:
 				return env.fail(err)
+			case err != nil:
+				env.note("interrupted: these are the rounds that were done")
+				code = exitKilled
 			}
 			if asJSON {
-				return env.print(report)
+				return max(env.print(report), code)
 			}
 			w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 			fmt.Fprintln(w, "WHAT\tUNIT\tN\tP50\tP99\tMIN\tMAX\tRATIO\t  AGAINST\t")
@@ -78,7 +93,7 @@ func benchVerb() verb {
 				fmt.Fprintln(w)
 			}
 			w.Flush()
-			return exitOK
+			return code
 		},
 	}
 }
