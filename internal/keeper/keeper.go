@@ -34,6 +34,7 @@ type Config struct {
 	ask    time.Duration // how long a sandbox may take to answer; 0: askTime
 	perSec int           // requests that a daemon may make in a second; 0: maxPerSecond
 	every  time.Duration // the least time between two gateways of one sandbox; 0: gatewayEvery
+	worn   time.Duration // the same after maxGateways of them; 0: gatewayWorn
 }
 
 // A Ceiling bounds the sandboxes of one keeper.
@@ -77,6 +78,9 @@ func newKeeper(cfg Config, mode Mode) (*Keeper, error) {
 	}
 	if cfg.every <= 0 {
 		cfg.every = gatewayEvery
+	}
+	if cfg.worn <= 0 {
+		cfg.worn = gatewayWorn
 	}
 	k := &Keeper{cfg: cfg, mode: mode, running: map[string]*sandbox{}, stir: make(chan struct{}, 1)}
 	if err := jail.Room(); err != nil {

@@ -32,10 +32,11 @@ type wire struct {
 }
 
 const (
-	gatewayName  = "berm-gateway" // argv[0]
-	maxGateways  = 16             // that one sandbox may wear out
-	maxQuick     = 4              // of them in a row that die at once and were not asked for by a frame
-	gatewayEvery = time.Second    // the least time between two
+	gatewayName  = "berm-gateway"   // argv[0]
+	maxGateways  = 16               // that one sandbox may wear out at that pace
+	maxQuick     = 4                // of them in a row that die at once and were not asked for by a frame
+	gatewayEvery = time.Second      // the least time between two
+	gatewayWorn  = 30 * time.Second // and after so many
 	gatewayBoot  = 10 * time.Second
 
 	// marksSize is room for twice as many connections as a gateway lets be.
@@ -126,7 +127,7 @@ func (w *wire) run(k *Keeper, s *sandbox) {
 		close(w.done)
 	}()
 	owed, quick := false, 0
-	for worn := 0; worn < maxGateways && (owed || waiting(w.host)); {
+	for worn := 0; owed || waiting(w.host); {
 		if owed && s.isPaused() { // nothing of it runs now
 			if !w.pause(k.cfg.every) {
 				return
@@ -160,7 +161,11 @@ func (w *wire) run(k *Keeper, s *sandbox) {
 		}
 		w.by, w.proc, w.lost = nil, nil, false
 		w.mu.Unlock()
-		if !w.pause(time.Until(began.Add(k.cfg.every))) {
+		every := k.cfg.every
+		if worn >= maxGateways { // slower, and not never: what hangs for good is a riddle to whoever waits
+			every = k.cfg.worn
+		}
+		if !w.pause(time.Until(began.Add(every))) {
 			return
 		}
 	}
