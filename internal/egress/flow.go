@@ -444,6 +444,9 @@ func (l *link) about(facts policy.Flow, d policy.Decision) api.EgressData {
 	}
 	out.Address = facts.To.Addr().String()
 	out.Name = d.Name
+	if d.Reason != "" && !facts.Hidden && !l.opt.Learn && policy.ValidName(facts.Claim) {
+		out.Name = facts.Claim // what was wanted, whatever else is at that address
+	}
 	if names := facts.Names; out.Name == "" && len(names) > 0 {
 		out.Name = names[len(names)-1]
 		if slices.Contains(names, facts.Claim) {

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -501,5 +503,41 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	eventually(t, "all are closed", func() bool { return descriptors() <= before })
 	if n := len(b.broker.link("sb").flows); n != 0 {
 		t.Errorf("%d flows are left", n)
+	}
+}
+
+// TestSharedAddress: what is denied is told of the name that the client showed,
+// whatever else was resolved to that address.
+func TestSharedAddress(t *testing.T) {
+	s := newServer(t, "127.0.0.1:0", echo)
+	port := s.at.Port()
+	p, err := policy.ParseEgress(json.RawMessage(`[{"allow":"preset:one","uses":1},{"allow":"preset:four","rate":"1/h"}]`), time.Now(), func(name string) (policy.Preset, error) {
+		return policy.Preset{Hosts: []string{fmt.Sprintf("%s.test:%d", name, port)}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, &Files{Hosts: []byte("127.0.0.1 one.test four.test\n")}, Link{Policy: p})
+	g := b.gateway()
+	claim := func(name string) wire.Ask { return wire.Ask{Seen: "tls", Claim: name} }
+	for _, name := range []string{"four.test", "one.test"} {
+		g.name(name, dns.TypeA)
+		if a, c := g.connect(s.at, claim(name)); c == nil {
+			t.Fatalf("%s: %+v", name, a)
+		}
+	}
+	for name, want := range map[string]struct{ reason, rule string }{
+		"one.test": {policy.DenyUsed, p.Rules[0].Text}, "four.test": {policy.DenyRate, p.Rules[1].Text}, "evil.test": {policy.DenyName, ""},
+	} {
+		if a, _ := g.connect(s.at, claim(name)); a.Allow || a.Reason != want.reason {
+			t.Errorf("%s: %+v", name, a)
+		}
+		target := net.JoinHostPort(name, strconv.Itoa(int(port)))
+		eventually(t, "it is told of "+name, func() bool {
+			_, ok := b.events.find(func(x Event) bool {
+				return x.Data.Target == target && x.Data.Reason == want.reason && x.Data.Rule == want.rule
+			})
+			return ok
+		})
 	}
 }

@@ -96,7 +96,7 @@ type Decision struct {
 	Rule    int    // index of the rule that decided; -1: none did
 	Name    string // that it was allowed for, of Flow.Names or Claim; "" where an address was
 	Inspect bool   // Accept only: the first bytes must be seen before anything is dialled
-	Reason  string // one of the Deny words
+	Reason  string // one of the Deny words; with Allow, what it will be denied by (Accept only)
 	Text    string // Reason for people: one line
 	Fix     string // the rule to add, as a line for --allow or the document; "" if none would help
 

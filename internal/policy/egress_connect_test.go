@@ -434,12 +434,34 @@ func TestCaps(t *testing.T) {
 		}
 		// The second rule makes up for the name, which any rule may allow.
 		e.Rules = e.Rules[:1]
-		if d := e.Accept(f); d.Reason != tt.want {
+		if d := e.Accept(f); d.Reason != tt.want || !d.Allow || !d.Inspect {
+			t.Errorf("%+v: Accept = %+v, want a look for %q", tt.spent, d, tt.want)
+		}
+		e.Rules[0].AnySNI = true // nothing that it shows makes a difference
+		if d := e.Accept(f); d.Reason != tt.want || d.Allow != (tt.want == "") || d.Inspect {
 			t.Errorf("%+v: Accept = %+v, want %q", tt.spent, d, tt.want)
 		}
 		if d := e.Name("a.test", noon, f.Spent); d.Reason != tt.name || d.Allow != (tt.name == "") {
 			t.Errorf("%+v: Name = %+v, want %q", tt.spent, d, tt.name)
 		}
+	}
+}
+
+// TestSharedAddress: of rules for two names at one address, that counts which is
+// about the name that the client shows.
+func TestSharedAddress(t *testing.T) {
+	e := parse(t, `[{"allow":"a.test","uses":1},{"allow":"b.test","rate":"1/s"}]`)
+	f := flowOf(t, "tls b.test > 192.0.2.1:443 a.test b.test")
+	f.Spent = func(int) Spent { return Spent{Uses: 1, Busy: true} }
+	if d := e.Accept(f); !d.Allow || !d.Inspect {
+		t.Errorf("Accept = %+v", d)
+	}
+	if d := e.Connect(f); d.Allow || d.Reason != DenyRate || d.Rule != 1 || d.Name != "b.test" {
+		t.Errorf("Connect = %+v", d)
+	}
+	e.Rules = append(e.Rules, EgressRule{Prefix: netip.MustParsePrefix("192.0.2.1/32")}) // and denied then, whatever it is
+	if d := e.Accept(f); !d.Allow || !d.Inspect {
+		t.Errorf("Accept = %+v", d)
 	}
 }
 

@@ -255,7 +255,9 @@ func (e *Egress) Connect(f Flow) Decision {
 
 // Accept decides about a connection of which nothing was seen yet: whether a
 // rule could allow it, whatever it will turn out to be, and whether its first
-// bytes must be seen before that is known.
+// bytes must be seen before that is known. One that only rules could allow that have
+// come to their end is looked at too, with their Reason: what it shows says which
+// of them it is, and the client can be told.
 func (e *Egress) Accept(f Flow) Decision {
 	if f.Seen == SeenUDP || e == nil || !f.To.IsValid() {
 		return e.Connect(f) // nothing will be seen of it
@@ -264,6 +266,7 @@ func (e *Egress) Accept(f Flow) Decision {
 	p := f.plainly()
 	best, inspect := Decision{Rule: -1}, false
 	open := slices.Clone(p.handed) // names that it can still speak for
+	var look *Decision             // if nothing allows it: for a rule that is spent
 	for i := range e.Rules {
 		r := &e.Rules[i]
 		if !r.Allow {
@@ -277,7 +280,7 @@ func (e *Egress) Accept(f Flow) Decision {
 				if best.Rule < 0 {
 					best = Decision{Rule: i, Name: r.first(p.handed), Reason: why}
 				}
-				return p.deny(e, best)
+				return e.spentOr(look, p, best)
 			}
 			inspect = inspect || why != ""
 			continue
@@ -289,16 +292,26 @@ func (e *Egress) Accept(f Flow) Decision {
 			}
 			continue
 		}
-		look := r.requests() || !r.Prefix.IsValid() && (!r.AnySNI || p.refused && !r.reaches(p.addr) && !e.ranges(p))
+		looks := r.requests() || !r.Prefix.IsValid() && (!r.AnySNI || p.refused && !r.reaches(p.addr) && !e.ranges(p))
 		if why = e.spent(i, p.Now, p.Spent); why == "" {
-			return Decision{Allow: true, Rule: i, Name: name, Inspect: inspect || look}
+			return Decision{Allow: true, Rule: i, Name: name, Inspect: inspect || looks}
+		}
+		if look == nil && looks {
+			look = &Decision{Allow: true, Rule: i, Name: name, Inspect: true, Reason: why}
 		}
 		if best.Rule < 0 {
 			best = Decision{Rule: i, Name: name, Reason: why}
 		}
-		if !look {
+		if !looks {
 			break // it matches whatever comes
 		}
+	}
+	return e.spentOr(look, p, best)
+}
+
+func (e *Egress) spentOr(look *Decision, p *flow, best Decision) Decision {
+	if look != nil {
+		return *look
 	}
 	return p.deny(e, best)
 }
