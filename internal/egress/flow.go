@@ -498,9 +498,24 @@ func (l *link) reported(a wire.Ask) {
 	if a.To.IsValid() {
 		facts.Names = l.handed.namesOf(a.To.Addr())
 	}
-	data := l.about(facts, refuse(a.Reason, ""))
+	d := refuse(a.Reason, ownText(a))
+	facts.Now = time.Now()
+	if a.Reason == policy.DenyUDP { // as the broker has said before, often
+		facts.Seen = policy.SeenUDP
+		if again := l.policy.Connect(facts); again.Reason == policy.DenyUDP {
+			d = again
+		}
+	}
+	data := l.about(facts, d)
 	l.mu.Unlock()
 	data.Kind = a.Kind
+	if a.Reason == policy.DenyHTTP { // nothing but not to look helps
+		facts.Seen = policy.SeenRaw
+		if name := strings.ToLower(a.Name); slices.Contains(facts.Names, name) {
+			facts.Names = []string{name}
+		}
+		data.Fix = (&policy.Egress{}).Connect(facts).Fix
+	}
 	switch name := printable(strings.ToLower(a.Name)); {
 	case !a.To.IsValid():
 		data.Target, data.Name = name, name
@@ -513,4 +528,38 @@ func (l *link) reported(a wire.Ask) {
 		data.Target = "?"
 	}
 	l.tell.deny(data, max(1, a.Count))
+}
+
+// ownTexts are what a gateway refuses by itself, for people.
+var ownTexts = map[string]string{
+	policy.DenyUDP:      "UDP is sent to no group, and to no address of a special kind",
+	policy.DenyICMP:     "ICMP does not leave the sandbox, and no rule allows it",
+	policy.DenyGateway:  "the gateway's own addresses answer nothing but DNS",
+	policy.DenyHTTP:     `not a request that can be checked; a rule with "sni":"any" in front of the others lets it through unread`,
+	policy.DenyQuery:    "only A and AAAA are answered",
+	policy.DenyBudget:   "too many at one time",
+	policy.DenyProtocol: "neither TLS nor HTTP, or not whole",
+	policy.DenyHidden:   "it hides its name in an encrypted client hello",
+	policy.DenyNoRule:   "nothing allows it",
+	policy.DenyAddress:  "not an address that anything can be sent to",
+	policy.DenyStuffing: "too many or too long names below one suffix",
+}
+
+// ownText says why a gateway refused something by itself, with what it adds.
+func ownText(a wire.Ask) string {
+	text := ownTexts[a.Reason]
+	switch {
+	case a.Reason == policy.DenyBudget && a.Kind == "dns":
+		text = "too many questions for names at one time, or in a second"
+	case a.Reason == policy.DenyBudget && a.Kind == "udp":
+		text = "too many UDP flows at one time"
+	case a.Reason == policy.DenyBudget:
+		text = "too many connections at one time"
+	case a.Reason == policy.DenyNoRule && a.Kind == "dns":
+		text = "not a name of letters, digits, - and _"
+	}
+	if a.Text != "" {
+		text += " (the gateway says: " + printable(a.Text) + ")"
+	}
+	return text
 }

@@ -2,7 +2,9 @@ package egress
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -140,12 +142,17 @@ func TestReported(t *testing.T) {
 	g := b.gateway()
 	g.name("one.test", dns.TypeA)
 	to := newServer(t, "127.0.0.1:0", echo).at
+	l := b.broker.links["sb"]
+	l.mu.Lock()
+	l.handed.add("two.test", netip.MustParseAddr("192.0.2.9"))
+	l.mu.Unlock()
 	for _, a := range []wire.Ask{
 		{Kind: "udp", Reason: policy.DenyUDP, To: to},
 		{Kind: "icmp", Reason: policy.DenyICMP, To: to, Count: 9},
 		{Kind: "http", Reason: policy.DenyHTTP, To: to, Claim: "\x1b[2J", Method: "CONNECT", Path: "/\n"},
 		{Kind: "owned", Reason: "all is well", Name: "\x1b[2Jx"},
 		{Kind: "dns", Reason: policy.DenyQuery, Name: "B.test", Count: 3},
+		{Kind: "http", Reason: policy.DenyHTTP, To: netip.MustParseAddrPort("192.0.2.9:80"), Name: "two.test", Text: "GET with\x1b a body"},
 	} {
 		a.Op = wire.OpDenied
 		if err := g.wire.SendAsk(a); err != nil {
@@ -157,6 +164,12 @@ func TestReported(t *testing.T) {
 	var got []string
 	for _, x := range b.events.list {
 		if d := x.Data; !x.Allowed {
+			if d.Text == "" {
+				t.Errorf("no text: %+v", d)
+			}
+			if d.Target == "two.test:80" && (!strings.HasSuffix(d.Text, "(the gateway says: GET with? a body)") || d.Fix != `{"allow":"two.test:80","sni":"any"}`) {
+				t.Errorf("%+v", d)
+			}
 			got = append(got, fmt.Sprint(d.Kind, " ", d.Target, " ", d.Reason, " ", max(1, d.Count), " ", d.SNI, d.Method, d.Path))
 		}
 	}
@@ -164,6 +177,7 @@ func TestReported(t *testing.T) {
 	want := []string{
 		"dns b.test query-type 3 ",
 		"http one.test:" + fmt.Sprint(to.Port()) + " http 1 ?[2JCONNECT/?",
+		"http two.test:80 http 1 ",
 		"icmp 127.0.0.1 icmp 9 ",
 		"tcp ?[2jx protocol 1 ",
 		"udp one.test:" + fmt.Sprint(to.Port()) + " udp 1 ",

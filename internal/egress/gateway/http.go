@@ -128,7 +128,7 @@ func (f *flow) forward(p *peeker, q sniff.Request, n int) bool {
 		}
 		if err != nil { // not well-formed, or not whole: the server must not take it for whole
 			if errors.Is(err, sniff.ErrHTTP) {
-				f.g.records.add("http", policy.DenyHTTP, f.to, q.Host)
+				f.g.records.addText("http", policy.DenyHTTP, f.to, q.Host, trim(err))
 			}
 			f.guest.Abort()
 			f.cut()
@@ -204,11 +204,12 @@ type refusal struct {
 	head   bool // no body
 	own    bool // the broker does not know of it
 	host   string
+	detail string // that makes an own one
 }
 
 func bad(q *sniff.Request, text string) refusal {
 	return refusal{
-		status: "403 Forbidden", field: "Berm-Denied", why: policy.DenyHTTP, host: q.Host, own: true, head: q.Method == "HEAD",
+		status: "403 Forbidden", field: "Berm-Denied", why: policy.DenyHTTP, host: q.Host, own: true, head: q.Method == "HEAD", detail: text,
 		text: "denied: not a request that can be checked: " + text + "\n",
 	}
 }
@@ -272,7 +273,7 @@ func printable(s string, n int) string {
 // deny answers the first request of a connection.
 func (f *flow) deny(r refusal) {
 	if r.own {
-		f.g.records.add("http", r.why, f.to, r.host)
+		f.g.records.addText("http", r.why, f.to, r.host, r.detail)
 	}
 	f.guest.Write(r.bytes())
 	f.guest.finish()
@@ -289,7 +290,7 @@ const (
 // does not is waited for until it is quiet.
 func (f *flow) denyLater(back *answers, r refusal) {
 	if r.own {
-		f.g.records.add("http", r.why, f.to, r.host)
+		f.g.records.addText("http", r.why, f.to, r.host, r.detail)
 	}
 	back.hold.Store(true)
 	f.shutdown()

@@ -159,7 +159,9 @@ func TestHTTPDenied(t *testing.T) {
 				}
 				ended(t, br)
 				if tt.reason == policy.DenyHTTP {
-					w.denied("http", policy.DenyHTTP)
+					if a := w.denied("http", policy.DenyHTTP); !strings.Contains(a.Text, tt.text) {
+						t.Errorf("recorded as %q", a.Text)
+					}
 				}
 				want := 0
 				if second {

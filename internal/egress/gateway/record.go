@@ -16,8 +16,8 @@ const (
 )
 
 type recordKey struct {
-	kind, reason, name string
-	to                 netip.AddrPort
+	kind, reason, name, text string
+	to                       netip.AddrPort
 }
 
 type records struct {
@@ -34,7 +34,12 @@ func newRecords(tell func(wire.Ask) error) *records {
 
 // add records one refusal.
 func (r *records) add(kind, reason string, to netip.AddrPort, name string) {
-	k := recordKey{kind, reason, name, to}
+	r.addText(kind, reason, to, name, "")
+}
+
+// addText is add with what else is known of it, for people.
+func (r *records) addText(kind, reason string, to netip.AddrPort, name, text string) {
+	k := recordKey{kind, reason, name, printable(text, wire.MaxText), to}
 	r.mu.Lock()
 	_, known := r.count[k]
 	switch {
@@ -53,7 +58,7 @@ func (r *records) add(kind, reason string, to netip.AddrPort, name string) {
 }
 
 func (r *records) say(k recordKey, n int) {
-	r.tell(wire.Ask{Op: wire.OpDenied, Kind: k.kind, Reason: k.reason, To: k.to, Name: k.name, Count: min(n, wire.MaxCount)})
+	r.tell(wire.Ask{Op: wire.OpDenied, Kind: k.kind, Reason: k.reason, To: k.to, Name: k.name, Text: k.text, Count: min(n, wire.MaxCount)})
 }
 
 // run tells what was counted, until stop is closed.

@@ -214,7 +214,7 @@ func (f *flow) inspect() {
 			return
 		default:
 			if !errors.Is(err, errReset) {
-				f.g.records.add("tcp", policy.DenyProtocol, f.to, "")
+				f.g.records.addText("tcp", policy.DenyProtocol, f.to, "", "its first bytes did not end in time, or not at all")
 			}
 			f.abort()
 			return
@@ -262,7 +262,7 @@ func (f *flow) follows(b []byte) bool {
 	if f.follow == nil || f.follow.Next(b) {
 		return true
 	}
-	f.g.records.add("tls", policy.DenyProtocol, f.to, "")
+	f.g.records.addText("tls", policy.DenyProtocol, f.to, "", "a second client hello that is not as the first")
 	return false
 }
 

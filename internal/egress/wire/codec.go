@@ -17,6 +17,7 @@ const (
 	MaxMethod = 32
 	MaxPath   = 8 << 10 // a request line is no longer
 	MaxWord   = 32      // of Seen, Kind and Reason
+	MaxText   = 200
 	MaxCount  = 1 << 20
 	MaxAddrs  = 32 // in an Answer
 )
@@ -188,7 +189,7 @@ func DecodeAsk(data []byte) (Ask, error) {
 	case answered != (a.Seq != 0):
 		return Ask{}, fmt.Errorf("%s with seq %d: %w", a.Op, a.Seq, ErrMessage)
 	case len(a.Name) > MaxName, len(a.Claim) > MaxName, len(a.Method) > MaxMethod, len(a.Path) > MaxPath,
-		len(a.Seen) > MaxWord, len(a.Kind) > MaxWord, len(a.Reason) > MaxWord:
+		len(a.Seen) > MaxWord, len(a.Kind) > MaxWord, len(a.Reason) > MaxWord, len(a.Text) > MaxText:
 		return Ask{}, fmt.Errorf("too long a text: %w", ErrMessage)
 	case a.Count < 0 || a.Count > MaxCount:
 		return Ask{}, fmt.Errorf("count %d: %w", a.Count, ErrMessage)

@@ -40,7 +40,7 @@ func TestThereAndBack(t *testing.T) {
 		{Seq: 2, Op: OpAccept, Flow: 7, To: netip.MustParseAddrPort("[2001:db8::1]:443")},
 		{Seq: 3, Op: OpConnect, Flow: 7, Seen: "http", Claim: "one.test", Method: "GET", Path: "/<&>" + strings.Repeat("\x01", MaxPath-4)},
 		{Op: OpClose, Flow: 7},
-		{Op: OpDenied, Kind: "icmp", Reason: "icmp", To: netip.MustParseAddrPort("192.0.2.1:0"), Count: 3},
+		{Op: OpDenied, Kind: "icmp", Reason: "icmp", Text: "why", To: netip.MustParseAddrPort("192.0.2.1:0"), Count: 3},
 	}
 	for _, want := range asks {
 		if err := gateway.SendAsk(want); err != nil {

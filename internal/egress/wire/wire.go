@@ -63,6 +63,7 @@ type Ask struct {
 	Path   string         `json:"path,omitempty"`
 	Kind   string         `json:"kind,omitempty"`   // denied: udp, icmp, dns, http, tcp
 	Reason string         `json:"reason,omitempty"` // denied: policy.Deny word
+	Text   string         `json:"text,omitempty"`   // denied: the reason for people, if there is more to it
 	Count  int            `json:"count,omitempty"`  // denied: how many, at least 1
 }
 
