@@ -146,6 +146,7 @@ type EndReport struct {
 	Hosts           []string           `json:"hosts"`            // reached
 	Denied          []Denial           `json:"denied"`           // by the wire
 	DeniedTruncated bool               `json:"denied_truncated"` // there were more than the list holds
+	Faults          []string           `json:"faults,omitempty"` // see EgressState
 	Wanted          []string           `json:"wanted,omitempty"` // see EgressState
 }
 
@@ -197,6 +198,7 @@ type RunReport struct {
 	Denied             []Denial           `json:"denied"`
 	DeniedTruncated    bool               `json:"denied_truncated"` // the wire denied more than the list holds
 	Hosts              []string           `json:"hosts"`            // reached
+	Faults             []string           `json:"faults,omitempty"` // allowed, and not to be had: "target: why"
 	Wanted             []string           `json:"wanted,omitempty"` // with --learn: targets for --allow
 	Tags               map[string]string  `json:"tags"`
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"encoding/json"
+	"strings"
 )
 
 // An EgressRule is one rule of an egress document: what the members are called,
@@ -36,8 +37,9 @@ type EgressState struct {
 
 	EgressBytes  int64    `json:"egress_bytes"` // out of the sandbox
 	IngressBytes int64    `json:"ingress_bytes"`
-	Hosts        []string `json:"hosts"`  // reached
-	Denied       []Denial `json:"denied"` // each once
+	Hosts        []string `json:"hosts"`            // reached
+	Denied       []Denial `json:"denied"`           // each once
+	Faults       []string `json:"faults,omitempty"` // allowed, and not to be had: "target: why", each once
 	// Wanted is, with learn, the smallest document that would have let all
 	// attempts through: one target a line, as --allow takes them.
 	Wanted    []string `json:"wanted,omitempty"`
@@ -60,11 +62,19 @@ type EgressData struct {
 	Reason  string `json:"reason,omitempty"`
 	Text    string `json:"text,omitempty"` // the reason, for people
 	Fix     string `json:"fix,omitempty"`  // the rule to add
+	// Fault says of what is allowed that it could not be had: unresolved,
+	// refused, timeout or unreachable. Text is that for people.
+	Fault string `json:"fault,omitempty"`
 
 	EgressBytes  int64  `json:"egress_bytes,omitempty"`
 	IngressBytes int64  `json:"ingress_bytes,omitempty"`
 	Count        int    `json:"count,omitempty"`
 	Since        string `json:"since,omitempty"`
+}
+
+// FaultText is a fault as reports tell it.
+func (d EgressData) FaultText() string {
+	return d.Target + ": " + strings.TrimPrefix(d.Text, "allowed, but ")
 }
 
 // Denial is a refusal as reports tell it: the reason is the one for people, and

@@ -112,6 +112,7 @@ func (env *Env) showEgress(s api.EgressState) {
 		}
 		t.end()
 	}
+	env.tellFaults(s.Faults)
 	if s.Truncated {
 		env.note("the lists were cut at their bound; the events have all of it: berm events --type egress.denied")
 	}

@@ -141,6 +141,7 @@ func (r *runner) tell() {
 		r.env.tellWanted(rep.Wanted)
 	} else {
 		r.env.tellDenied(wire, rep.DeniedTruncated)
+		r.env.tellFaults(rep.Faults)
 	}
 }
 

@@ -241,7 +241,7 @@ func (r *runner) teardown() {
 		r.report.Hosts = union(r.report.Hosts, end.Hosts)
 		r.report.Denied = append(r.report.Denied, end.Denied...)
 		r.report.DeniedTruncated = end.DeniedTruncated
-		r.report.Wanted = end.Wanted
+		r.report.Faults, r.report.Wanted = end.Faults, end.Wanted
 		for part, v := range end.TimingsMS {
 			if part != "create" && part != "teardown" { // those are timed from here
 				r.report.TimingsMS["sandbox_"+part] = v

@@ -166,6 +166,18 @@ func (env *Env) tellDenied(denied []api.Denial, cut bool) {
 	}
 }
 
+// tellFaults says what was allowed and could not be had.
+func (env *Env) tellFaults(faults []string) {
+	for i, f := range faults {
+		if i == mostDenied {
+			env.note("allowed, but not to be had: and %d more; --json has them all", len(faults)-i)
+			return
+		}
+		target, why, _ := strings.Cut(f, ": ")
+		env.note("%s: allowed, but %s", shownName(target), shownName(why))
+	}
+}
+
 // allowing is a fix as it stands on a command line.
 func allowing(fix string) string {
 	if !strings.HasPrefix(fix, "{") && (strings.HasPrefix(fix, "-") || strings.Contains(fix, " ")) {

@@ -212,6 +212,8 @@ func TestRunTellsDenied(t *testing.T) {
 			"# what it tried to reach; as a file it is for --policy\negress: []\n  # 10.0.0.1:80 is private: allow it by hand only if you mean it\n"},
 		{"learnt", api.EndReport{Denied: denied(2), Wanted: []string{"a.test:443", "b\x1b.test"}}, []string{"--learn"},
 			"# what it tried to reach; as a file it is for --policy\negress:\n  - allow: \"a.test:443\"\n  - allow: \"b .test\"\n"},
+		{"faults", api.EndReport{Faults: []string{"a.test: could not be resolved: no name server answered", "[2001:db8::1]:443: could not be reached: timeout"}}, nil,
+			"berm: a.test: allowed, but could not be resolved: no name server answered\nberm: [2001:db8::1]:443: allowed, but could not be reached: timeout\n"},
 		{"learnt nothing", api.EndReport{}, []string{"--learn"}, "# it tried to reach nothing: it needs no --allow\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -71,6 +71,12 @@ func TestNamesAndConnections(t *testing.T) {
 	if want := net.JoinHostPort("one.test", portOf(s)); !slices.Equal(sum.Hosts, []string{want}) {
 		t.Errorf("hosts %q, want %q", sum.Hosts, want)
 	}
+	if want := "one.test:" + portOf(free) + ": could not be reached: refused"; !slices.Contains(sum.Faults, want) {
+		t.Errorf("faults %q, want %q", sum.Faults, want)
+	}
+	if x, ok := b.events.find(func(x Event) bool { return x.Allowed && x.Data.Fault == "refused" }); !ok || x.Data.Text != "allowed, but could not be reached: refused" {
+		t.Errorf("the event of a fault: %+v, %v", x, ok)
+	}
 	i := slices.IndexFunc(sum.Denied, func(d api.Denial) bool { return d.Target == "two.test" })
 	if i < 0 || sum.Denied[i].Kind != "egress" || sum.Denied[i].Rule != "end" || sum.Denied[i].Reason == "" || !strings.HasPrefix(sum.Denied[i].Fix, "two.test") {
 		t.Errorf("denied: %+v", sum.Denied)

@@ -131,6 +131,7 @@ type Summary struct {
 	OutBytes, InBytes int64        // as the kernel counted them, of TCP to the outside
 	Hosts             []string     // reached: "name:port", or "address:port"
 	Denied            []api.Denial // each once
+	Faults            []string     // allowed, and not to be had: "target: why", each once
 	Wanted            []string     // with Learn: the smallest document, one target a line
 	Truncated         bool         // some list was cut
 	DeniedTruncated   bool         // Denied was

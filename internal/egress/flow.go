@@ -172,7 +172,14 @@ func (s *session) connect(f *flow, a wire.Ask) {
 	}
 	c, to, err := s.dial(f, facts, d.Name)
 	if err != nil {
+		l.mu.Lock()
+		data := l.about(facts, policy.Decision{Rule: -1, Name: d.Name})
+		data.Rule = f.rule.Text
+		l.mu.Unlock()
 		s.over(f.n, false)
+		if s.ctx.Err() == nil { // or nobody waits for it any more
+			l.tell.fault(data, fault(err), "could not be reached: "+fault(err))
+		}
 		s.answer(wire.Answer{Seq: a.Seq, Fault: fault(err)}, -1)
 		return
 	}

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -74,6 +75,9 @@ func (l *link) name(ctx context.Context, a wire.Ask) wire.Answer {
 	got, err := l.cache.lookup(ctx, question{name, a.Type})
 	if err != nil {
 		out.Fault, out.TTL, out.Allow = unresolved, 0, false
+		if !errors.Is(err, context.Canceled) { // nobody waits for it any more
+			l.tell.fault(api.EgressData{Kind: "dns", Target: name, Name: name, Rule: r.Text}, unresolved, "could not be resolved: "+unresolvedText(err))
+		}
 		return out
 	}
 	var refused policy.Decision
@@ -97,6 +101,17 @@ func (l *link) name(ctx context.Context, a wire.Ask) wire.Answer {
 	l.mu.Unlock()
 	l.tell.allow(api.EgressData{Kind: "dns", Target: name, Name: name, Rule: r.Text})
 	return out
+}
+
+// unresolvedText says for people why nobody could say anything about a name.
+func unresolvedText(err error) string {
+	if errors.Is(err, errNoServers) {
+		return "this host has no name server"
+	}
+	if said, ok := strings.CutPrefix(err.Error(), "name server: "); ok {
+		return "a name server says: " + said
+	}
+	return "no name server answered"
 }
 
 // noName answers and records that a name is not resolved.

@@ -268,6 +268,9 @@ func TestFailureIsKept(t *testing.T) {
 	if most := 2 * (1 + int(time.Since(began)/failedTTL)); asked() > most {
 		t.Errorf("asked %d times", asked())
 	}
+	if got := b.broker.Close("sb").Faults; !slices.Equal(got, []string{"a.test: could not be resolved: a name server says: SERVFAIL"}) {
+		t.Errorf("faults %q", got)
+	}
 }
 
 // TestKnownNames: which of some known names is asked about again says something,

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +35,7 @@ type teller struct {
 
 	hosts, wanted []string
 	looked        []string // names that were asked for, with learn
+	faults        []api.EgressData
 	denied        []api.Denial
 	seen          map[denialKey]bool
 	truncated     bool
@@ -139,7 +141,7 @@ func (t *teller) bytes(d api.EgressData, out, in int64) {
 }
 
 func allowedKey(d api.EgressData) tallyKey {
-	return tallyKey{allowed: true, kind: d.Kind, target: d.Target + "\x00" + d.Address, port: d.Port, why: d.Rule}
+	return tallyKey{allowed: true, kind: d.Kind, target: d.Target + "\x00" + d.Address, port: d.Port, why: d.Rule + "\x00" + d.Text}
 }
 
 // tally returns the count of a kind, or nil where there are too many kinds.
@@ -281,6 +283,22 @@ func (t *teller) list(d api.EgressData) {
 	t.denied = append(t.denied, d.Denial())
 }
 
+// fault tells that what was allowed could not be had, and why.
+func (t *teller) fault(d api.EgressData, word, why string) {
+	d.Fault, d.Text = word, "allowed, but "+why
+	t.mu.Lock()
+	switch {
+	case t.closed:
+	case slices.ContainsFunc(t.faults, func(o api.EgressData) bool { return o.Target == d.Target && o.Text == d.Text }):
+	case len(t.faults) >= summaryItems:
+		t.truncated = true
+	default:
+		t.faults = append(t.faults, d)
+	}
+	t.mu.Unlock()
+	t.allow(d)
+}
+
 func (t *teller) reached(target string) { t.add(&t.hosts, target) }
 func (t *teller) wants(target string)   { t.add(&t.wanted, target) }
 func (t *teller) looks(name string)     { t.add(&t.looked, name) }
@@ -303,6 +321,11 @@ func (t *teller) summary(s *Summary) {
 	defer t.mu.Unlock()
 	s.Hosts, s.Denied, s.Truncated = slices.Clone(t.hosts), slices.Clone(t.denied), t.truncated
 	s.DeniedTruncated = t.deniedCut
+	for _, d := range t.faults { // not what went well at another address, or later
+		if !slices.ContainsFunc(t.hosts, func(h string) bool { return h == d.Target || strings.HasPrefix(h, d.Target+":") }) {
+			s.Faults = append(s.Faults, d.FaultText())
+		}
+	}
 	s.Wanted = slices.Clone(t.wanted)
 	for _, name := range t.looked {
 		if !slices.ContainsFunc(t.wanted, func(w string) bool { return len(w) > len(name) && w[:len(name)+1] == name+":" }) {

@@ -225,6 +225,9 @@ func join(a, b egress.Summary) egress.Summary {
 	out.Hosts = joinLists(&out.Truncated, text, a.Hosts, b.Hosts)
 	out.Denied = joinLists(&out.DeniedTruncated, func(d api.Denial) api.Denial { d.Fix = ""; return d }, a.Denied, b.Denied)
 	out.Wanted = joinLists(&out.Truncated, text, a.Wanted, b.Wanted)
+	if faults := joinLists(&out.Truncated, text, a.Faults, b.Faults); len(faults) > 0 {
+		out.Faults = faults
+	}
 	out.Truncated = out.Truncated || out.DeniedTruncated
 	return out
 }
@@ -254,7 +257,7 @@ func (e *Engine) endReport(b *box) *api.EndReport {
 	u.EgressBytes, u.IngressBytes = sum.OutBytes, sum.InBytes
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := &api.EndReport{SandboxID: b.id, CapsHit: b.caps.list(), Usage: u, TimingsMS: maps.Clone(b.public.TimingsMS), Hosts: sum.Hosts, Denied: sum.Denied, DeniedTruncated: sum.DeniedTruncated, Wanted: sum.Wanted}
+	r := &api.EndReport{SandboxID: b.id, CapsHit: b.caps.list(), Usage: u, TimingsMS: maps.Clone(b.public.TimingsMS), Hosts: sum.Hosts, Denied: sum.Denied, DeniedTruncated: sum.DeniedTruncated, Faults: sum.Faults, Wanted: sum.Wanted}
 	full(r)
 	return r
 }
@@ -338,6 +341,8 @@ func (l *link) heardOf(d api.EgressData, allowed bool) {
 	switch {
 	case !allowed:
 		one.Denied = []api.Denial{d.Denial()}
+	case d.Fault != "":
+		one.Faults = []string{d.FaultText()}
 	case d.Kind != "dns":
 		one.Hosts = []string{d.Target}
 	}

@@ -32,10 +32,11 @@ func (e *Engine) egressState(b *box) api.EgressState {
 	s.Link, s.Learn, s.Egress = true, b.link.learn, b.public.Egress
 	if r := b.report; r != nil { // it outlives what was summed up
 		s.EgressBytes, s.IngressBytes, s.Hosts, s.Denied, s.Wanted = r.Usage.EgressBytes, r.Usage.IngressBytes, r.Hosts, r.Denied, r.Wanted
-		s.Truncated = sum.Truncated
+		s.Faults, s.Truncated = r.Faults, sum.Truncated
 		return s
 	}
 	s.EgressBytes, s.IngressBytes, s.Hosts, s.Denied, s.Wanted, s.Truncated = sum.OutBytes, sum.InBytes, sum.Hosts, sum.Denied, sum.Wanted, sum.Truncated
+	s.Faults = sum.Faults
 	return s
 }
 

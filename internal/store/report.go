@@ -85,6 +85,7 @@ type facts struct {
 	Fix       string             `json:"fix"`
 	Kind      string             `json:"kind"`
 	Text      string             `json:"text"`
+	Fault     string             `json:"fault"`
 	Count     int                `json:"count"`
 }
 
@@ -158,7 +159,7 @@ func (r *reporter) wall(e *api.Event, d facts) {
 		if !slices.ContainsFunc(rep.Denied, same) && r.room(len(rep.Denied)) {
 			rep.Denied = append(rep.Denied, one)
 		}
-	case kind == "egress" && verb == "allowed" && d.Kind != "dns": // a name that was resolved is not reached yet
+	case kind == "egress" && verb == "allowed" && d.Kind != "dns" && d.Fault == "": // a name that was resolved is not reached yet
 		if d.Target != "" && !slices.Contains(rep.Hosts, d.Target) && r.room(len(rep.Hosts)) {
 			rep.Hosts = append(rep.Hosts, d.Target)
 		}

@@ -251,6 +251,7 @@ class EgressState:
     ingress_bytes: int = 0
     hosts: List[str] = field(default_factory=list)  # reached
     denied: List[Denial] = field(default_factory=list)  # each once
+    faults: List[str] = field(default_factory=list)  # allowed, and not to be had: "target: why"
     wanted: List[str] = field(default_factory=list)  # with learn: strings for egress
     truncated: bool = False  # lists were cut at their bound
 
