@@ -49,7 +49,7 @@ func TestFrameHeader(t *testing.T) {
 		{FrameStdin, MaxFrame, true}, {FrameStdin, MaxFrame + 1, false},
 		{FrameStdinClose, 0, true}, {FrameStdinClose, 1, false},
 		{FrameResult, MaxResult, true}, {FrameResult, MaxResult + 1, false},
-		{FrameSignal, 1, true}, {FrameResize, 5, false}, {0, 0, false}, {99, 1, false},
+		{FrameSignal, 1, true}, {FrameLost, 8, true}, {FrameLost, 9, false}, {FrameResize, 5, false}, {0, 0, false}, {99, 1, false},
 	} {
 		var h [FrameHeader]byte
 		PutFrameHeader(&h, tt.kind, tt.size)

@@ -10,7 +10,8 @@ import "encoding/binary"
 const ExecProtocol = "berm-exec"
 
 // Frame kinds. A side that gets a kind which is not its own closes the
-// connection, and a closed connection ends the exec.
+// connection, and a closed connection ends the exec; one that was asked for with
+// an exec_id goes on for 10 s, for .../output or the same exec_id to come back to it.
 const (
 	FrameStdin      = 1 // client: bytes for standard input
 	FrameStdinClose = 2 // client: no more of them
@@ -19,9 +20,10 @@ const (
 
 	FrameStdout = 16 // server: bytes from standard output (or the terminal)
 	FrameStderr = 17 // server: bytes from standard error
-	FrameAck    = 18 // server: u32, that many bytes of stdin went in
+	FrameAck    = 18 // server: u32, that many bytes of stdin went in; 0: its end did
 	FrameResult = 19 // server: ExecResult as JSON; the last frame
 	FrameError  = 20 // server: Error as JSON; the last frame
+	FrameLost   = 21 // server: u64, so many bytes of output before the next are no longer kept; with an exec_id only
 )
 
 const (
@@ -55,6 +57,8 @@ func ParseFrameHeader(h [FrameHeader]byte) (kind byte, size int, ok bool) {
 		limit = 4
 	case FrameSignal:
 		limit = 1
+	case FrameLost:
+		limit = 8
 	case FrameResult, FrameError:
 		limit = MaxResult
 	default:

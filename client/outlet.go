@@ -145,10 +145,14 @@ func (o *outlet) run() {
 func (o *outlet) watch(limit time.Duration) (stop func()) {
 	var deaf, late *time.Timer
 	deaf = time.AfterFunc(deafAfter, func() {
-		if idle := o.idle(); idle < deafAfter {
+		switch idle := o.idle(); {
+		case idle < deafAfter:
 			deaf.Reset(deafAfter - idle)
-		} else {
+		case idle < 2*deafAfter:
 			o.raise(lateLimit, false)
+			deaf.Reset(2*deafAfter - idle)
+		default:
+			o.raise(lateLimit, true)
 		}
 	})
 	if limit > 0 {
@@ -168,6 +172,13 @@ func (o *outlet) raise(limit int, drop bool) {
 	defer o.mu.Unlock()
 	o.limit, o.drop = max(o.limit, limit), o.drop || drop
 	o.cond.Broadcast()
+}
+
+// failed says that a writer did.
+func (o *outlet) failed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err != nil
 }
 
 // idle is how long a writer has taken nothing, 0 if there is nothing to take.

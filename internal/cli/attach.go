@@ -19,7 +19,7 @@ where it was.
 `
 
 // awayFor is how long a daemon may be gone before a follower gives up.
-const awayFor = 30 * time.Second
+const awayFor = client.AwayFor
 
 func attachVerb() verb {
 	var stdin, noFollow bool

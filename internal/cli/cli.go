@@ -23,6 +23,7 @@ import (
 const (
 	exitOK       = 0
 	exitKilled   = 137
+	exitLost     = 123 // it ran, and its end was not seen
 	exitRefused  = 125
 	exitUsage    = exitRefused
 	exitNotFound = 127

@@ -19,7 +19,13 @@ import (
 const execAbout = `
 Flags stop at the command; what follows belongs to it. Without -i it reads
 nothing, -t gives it your terminal. Exit codes are those of ` + "`berm run`" + `; when
-you leave, with Ctrl-C too, the command ends with all that it started.
+you leave, with Ctrl-C too, the command ends with all that it started, 10 s later
+at most.
+
+When the daemon is restarted meanwhile, berm waits up to 30 s for it and goes on
+where it was: no byte is missing or comes twice. Not so with -t or --end-all, nor
+while -i still has input to send: then the command ends. Exit code 123 says that
+its end was not seen; berm says whether it may still be running.
 
 With -d it goes on without you, and its id is printed: berm attach shows its
 output from the start, berm ps how it does, berm kill ends it.
@@ -153,7 +159,7 @@ func (x *execution) run(ctx context.Context, a *asker, id string) error {
 		defer stop()
 		sio.Resize = sizes
 	}
-	res, err := a.Exec(ctx, id, x.req, sio)
+	res, err := x.exec(ctx, a, id, sio)
 	restore()
 	var unread *client.Unread
 	if errors.As(err, &unread) {
@@ -162,7 +168,11 @@ func (x *execution) run(ctx context.Context, a *asker, id string) error {
 		done.close()
 	}
 	var ae *api.Error
+	var adrift *client.Adrift
 	switch {
+	case errors.As(err, &adrift):
+		x.env.explain(lostSight(adrift))
+		return exitCode(exitLost)
 	case errors.As(err, &ae):
 		return err
 	case err != nil && context.Cause(ctx) == errInterrupted:
@@ -186,6 +196,28 @@ func (x *execution) run(ctx context.Context, a *asker, id string) error {
 	}
 	x.env.tellEnd(x.req.Args, x.req.TimeoutSeconds, res, limits)
 	return exitCode(res.ExitCode & 0xff)
+}
+
+// exec runs it where it outlives the daemon, if it can.
+func (x *execution) exec(ctx context.Context, a *asker, id string, sio client.Stdio) (api.ExecResult, error) {
+	if x.req.TTY || x.req.EndAll {
+		return a.Exec(ctx, id, x.req, sio)
+	}
+	sio.Lost = func(n int64) { x.env.note("output: %d bytes are no longer kept", n) }
+	return a.ExecKept(ctx, id, x.req, sio, func(why error) {
+		x.env.note("%v; waiting for the daemon, %s at most", why, timeText(client.AwayFor.Seconds()))
+	})
+}
+
+// lostSight is what is known of a command whose end was not seen.
+func lostSight(d *client.Adrift) *fault {
+	switch {
+	case d.Ended:
+		return &fault{"exec", d.Error() + ": it was ended", "berm attach " + d.ExecID}
+	case d.ExecID == "":
+		return &fault{"exec", d.Error() + ": the command had been started, and ends with its connection", "berm ps"}
+	}
+	return &fault{"exec", d.Error() + ": the command may still be running, until 10s after a daemon is back", "berm attach " + d.ExecID}
 }
 
 // tellEnd says on stderr what the exit code alone does not.

@@ -174,7 +174,7 @@ func (e *Engine) start(ctx context.Context, be backend.Backend, b *box) error {
 
 // maxStreams bounds the calls to one guest, and with them what it can have
 // waiting in here. It has room for all slots and for the small calls beside.
-const maxStreams = 128
+const maxStreams = 160
 
 // connect gives b its instance and the stream to its guest.
 func (e *Engine) connect(ctx context.Context, b *box, inst backend.Instance) error {

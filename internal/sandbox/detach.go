@@ -123,6 +123,9 @@ func (e *Engine) execOnce(ctx context.Context, b *box, p plan, detached bool, s 
 		go func() {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
+			if j.reach(ctx) != nil { // before that there is no input to open
+				return
+			}
 			feed(s, &keptInput{ctx: ctx, g: b.guest, id: b.exec(j).ExecID}, over, j.done)
 		}()
 	}

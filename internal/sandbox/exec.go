@@ -35,7 +35,8 @@ type Streams struct {
 	// itself. What is sent is always taken without delay, so the sender can
 	// go on watching its own side; it bounds the stdin that is on its way.
 	Input <-chan Input
-	// Took is told how many bytes of stdin the program's side has taken.
+	// Took is told how many bytes of stdin the program's side has taken, and 0
+	// when the end of it is there too.
 	Took func(n int)
 	// Started is told that the exec was decided: it will have an ending, and
 	// an error can only be that this could not be recorded or brought here.

@@ -30,7 +30,9 @@ func feed(s Streams, to inlet, over, done <-chan struct{}) {
 				return
 			}
 			if c.data == nil {
-				to.CloseStdin()
+				if err := to.CloseStdin(); err == nil && !broken && s.Took != nil {
+					s.Took(0)
+				}
 				continue
 			}
 			if !broken {

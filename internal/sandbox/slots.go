@@ -11,7 +11,7 @@ import (
 // maxStreams and none can keep another kind out.
 const (
 	maxExecs    = 32
-	maxFollows  = 24
+	maxFollows  = maxExecs + 8 // each command may have its caller, and some more
 	maxDials    = 32
 	maxFileOps  = 16
 	maxWatches  = 8

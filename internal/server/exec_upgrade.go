@@ -52,6 +52,9 @@ func (s *server) execUpgrade(w http.ResponseWriter, r *http.Request, req api.Exe
 			c.ahead.Add(-int64(n))
 			c.frame(api.FrameAck, binary.BigEndian.AppendUint32(nil, uint32(n)))
 		},
+		Lost: func(_ sandbox.Stream, n int64) {
+			c.frame(api.FrameLost, binary.BigEndian.AppendUint64(nil, uint64(n)))
+		},
 	})
 	c.hurry(s.opt.LastWord)
 	if err != nil {

@@ -19,8 +19,9 @@ const (
 	// afterEnd is what a log takes on top when the process has ended: what was
 	// in its pipes, so that an exit waits for nobody.
 	afterEnd = 1 << 20
-	// stall is how long a follower may stand still before nobody waits for it.
-	stall = 30 * time.Second
+	// stall is how long a follower may stand still before nobody waits for it:
+	// longer than a daemon waits for a client that takes nothing.
+	stall = 75 * time.Second
 )
 
 // A block is a stretch of output. Runs say which stream it belongs to: length
