@@ -125,6 +125,17 @@ func TestDaemonKillForeground(t *testing.T) {
 			}
 		})
 	}
+	t.Run("much output", func(t *testing.T) { // more than is kept, and more than the way there holds
+		id := s.create(lasting)
+		f := s.foreground(id, "--", "sh", "-c", "seq 0 2999999; echo end 3000000; exit 7")
+		f.count(100_000)
+		s.kill9()
+		time.Sleep(300 * time.Millisecond)
+		s.start()
+		if code := f.end(); code != 7 || f.next != 3_000_000 || strings.Contains(f.errs.String(), "no longer kept") {
+			t.Errorf("exit code %d after %d lines: %s", code, f.next, &f.errs)
+		}
+	})
 	t.Run("input under way", func(t *testing.T) { // what arrived of it cannot be known
 		id := s.create(lasting)
 		f := s.foreground(id, "-i", "--", "sh", "-c", counting)

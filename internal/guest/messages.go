@@ -174,7 +174,8 @@ func (s *Start) Append(b []byte) []byte {
 	b = appendInt(b, 12, s.MemoryBytes)
 	b = appendInt(b, 13, s.Keep)
 	b = appendInt(b, 14, s.TimeoutMS)
-	return appendInt(b, 15, s.Flood)
+	b = appendInt(b, 15, s.Flood)
+	return appendBool(b, 16, s.Hold)
 }
 
 // Decode reads s from b.
@@ -213,6 +214,8 @@ func (s *Start) Decode(b []byte) bool {
 			s.TimeoutMS = d.int64()
 		case 15:
 			s.Flood = d.int64()
+		case 16:
+			s.Hold = d.bool()
 		}
 	}
 	return !d.bad

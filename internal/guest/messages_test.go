@@ -20,7 +20,7 @@ var full = []message{
 	&Reply{Errno: 2, Text: "no such file", Body: []byte{0, 1}},
 	&Note{Signal: 15, Rows: 40, Cols: 132},
 	&Hello{Version: 1, Agent: "1.2", Boot: Boot{Hostname: "h", Kernel: "k", StartNanos: 1 << 60, PID: 1}},
-	&Start{ID: "x", Args: []string{"a", "", "b"}, Env: []string{"A=b"}, Dir: "/d", UID: 1000, GID: 1 << 31, Stdin: true, TTY: true, Rows: 1, Cols: 65535, Pids: 128, MemoryBytes: 1 << 40, Keep: 1 << 33, TimeoutMS: 5, Flood: 1 << 34},
+	&Start{ID: "x", Args: []string{"a", "", "b"}, Env: []string{"A=b"}, Dir: "/d", UID: 1000, GID: 1 << 31, Stdin: true, TTY: true, Rows: 1, Cols: 65535, Pids: 128, MemoryBytes: 1 << 40, Keep: 1 << 33, TimeoutMS: 5, Flood: 1 << 34, Hold: true},
 	&Exit{NotStarted: "no", Errno: 2, Code: 255, Signal: 9, Caps: []string{CapMemory, CapDisk}, EndedBy: EndedMemory, Background: true, PidsPeak: 3, MemoryPeak: 4, DiskPeak: 5, ElapsedNanos: 6},
 	&FileInfo{Path: "/p", Kind: KindSymlink, Size: 9, Mode: 0o4755, ModTime: time.Unix(1, 2), Nlink: 2, LinkTarget: "t", UID: 3, GID: 4},
 	&FileRequest{Path: "/p", To: "/t", Mode: 0o644, UID: 1, GID: 2, Recursive: true, Depth: 3, Limit: 4, Paths: []string{"a", "b"}, Keep: true},

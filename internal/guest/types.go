@@ -48,6 +48,9 @@ type Start struct {
 	// TimeoutMS and Flood are when the agent itself ends everything of this
 	// Start: after so long, and with Keep at more output than this. 0 is never.
 	TimeoutMS, Flood int64
+	// Hold says that somebody will follow, from the start and again when that
+	// breaks: for a while the process waits for them rather than lose output.
+	Hold bool
 }
 
 // Stream tells the two outputs of a process apart.

@@ -65,6 +65,7 @@ func (e *Engine) arrived(ctx context.Context, b *box, j *job) error {
 // spawn starts a kept exec, or finds the one that has its id.
 func (e *Engine) spawn(ctx context.Context, b *box, p plan, detached bool) (*job, error) {
 	b.keep(&p)
+	p.start.Hold = !detached
 	x := e.execution(b, p, Streams{})
 	x.kept = p.start.Keep
 	if err := x.hold(ctx, p.timeout); err != nil {

@@ -63,6 +63,7 @@ func (a *Agent) begin(s guest.Start) *job {
 	j := &job{id: s.ID, args: shorten(s.Args), ready: make(chan struct{}), over: make(chan struct{})}
 	if s.Keep > 0 {
 		j.log = newLog(s.Keep)
+		j.log.hold(s.Hold)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -22,6 +22,12 @@ const (
 	// stall is how long a follower may stand still before nobody waits for it:
 	// longer than a daemon waits for a client that takes nothing.
 	stall = 75 * time.Second
+	// holdFor is how long a process waits for a follower that will come, or come
+	// back: longer than a client looks for a daemon.
+	holdFor = 40 * time.Second
+	// behind is what a follower who comes back may not have got of what was sent:
+	// what fits between here and there.
+	behind = 1 << 20
 )
 
 // A block is a stretch of output. Runs say which stream it belongs to: length
@@ -47,6 +53,8 @@ type outlog struct {
 	late   bool     // the process itself has ended
 	over   bool     // nothing more is written
 	follow map[*follower]struct{}
+	held   bool          // there will be followers
+	until  time.Time     // when none is waited for any more
 	change chan struct{} // closed at the next change; nil while nobody waits
 }
 
@@ -63,6 +71,14 @@ type follower struct {
 func newLog(keep int64) *outlog {
 	keep = min(keep, maxKeep)
 	return &outlog{headMax: keep / 2, tailMax: keep - keep/2, lo: keep / 2, follow: make(map[*follower]struct{})}
+}
+
+// hold says whether somebody will follow.
+func (l *outlog) hold(yes bool) {
+	l.held = yes
+	if yes {
+		l.until = time.Now().Add(holdFor)
+	}
 }
 
 func (l *outlog) wake() {
@@ -97,7 +113,7 @@ func (l *outlog) write(s guest.Stream, b []byte) (total int64) {
 		}
 		wait := l.changed()
 		l.mu.Unlock()
-		t := time.NewTimer(stall / 10)
+		t := time.NewTimer(time.Second)
 		select {
 		case <-wait:
 		case <-t.C:
@@ -128,6 +144,9 @@ func (l *outlog) room(n int) int {
 // needed is where the followers that move have come to, at least.
 func (l *outlog) needed() (pos int64, some bool) {
 	now := time.Now()
+	if now.Before(l.until) {
+		pos, some = l.lo, true
+	}
 	for f := range l.follow {
 		if f.pos < l.total && now.Sub(f.moved) > stall {
 			continue
@@ -186,6 +205,9 @@ func (b *block) mark(s guest.Stream, n int) {
 func (l *outlog) trim() {
 	lo := max(l.headMax, l.total-l.tailMax)
 	if need, some := l.needed(); some {
+		if l.held {
+			need -= behind
+		}
 		lo = min(lo, max(need, l.lo))
 	}
 	l.lo = max(l.lo, lo)
@@ -242,6 +264,8 @@ func (l *outlog) join(off int64, hold bool) *follower {
 			return nil
 		}
 		l.follow[f] = struct{}{}
+		l.until = time.Time{}
+		l.wake()
 	}
 	return f
 }
@@ -250,6 +274,9 @@ func (l *outlog) leave(f *follower) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.follow, f)
+	if l.held && len(l.follow) == 0 && !l.over {
+		l.until = time.Now().Add(holdFor)
+	}
 	l.trim()
 	l.wake()
 }

@@ -165,3 +165,45 @@ func TestLogStall(t *testing.T) {
 		t.Errorf("room for %d after the end", n)
 	}
 }
+
+// TestLogHold: where somebody will follow, or come back, nothing is lost
+// meanwhile, but not for ever.
+func TestLogHold(t *testing.T) {
+	l := newLog(10)
+	l.hold(true)
+	big := make([]byte, followWindow+100)
+	fill := func() (n int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for k := l.room(len(big)); k > 0; k = l.room(len(big)) {
+			l.add(guest.Stdout, big[:k])
+			n += k
+		}
+		return n
+	}
+	if n := fill(); n != followWindow+5 {
+		t.Errorf("%d bytes are held for the first", n)
+	}
+	f := l.join(0, true)
+	for n := 0; n < followWindow+5; {
+		_, gap, k, _ := l.read(f, big)
+		if n += k; gap != 0 || k == 0 {
+			t.Fatalf("a gap of %d after %d bytes", gap, n)
+		}
+	}
+	l.leave(f)
+	if n := fill(); n != 0 {
+		t.Errorf("room for %d while one who left may come back", n)
+	}
+	f = l.join(f.pos-200, true) // it had not got all of it
+	if _, gap, n, _ := l.read(f, big); gap != 0 || n != 200 {
+		t.Errorf("%d bytes after a gap of %d", n, gap)
+	}
+	l.leave(f)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = time.Now().Add(-time.Second)
+	if n := l.room(len(big)); n != len(big) {
+		t.Errorf("room for %d when nobody came", n)
+	}
+}
