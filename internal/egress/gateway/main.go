@@ -97,5 +97,5 @@ func windowFor(link *os.File) int64 {
 			room = n
 		}
 	})
-	return int64(min(max(room/2, bufferMost/8), bufferMost))
+	return int64(min(max(room/2, bufferMost/16), bufferMost))
 }

@@ -14,9 +14,9 @@ import (
 // Copy buffers: the smaller with many connections, so that what is under way
 // stays bounded.
 const (
-	bufferMost  = 1 << 20
+	bufferMost  = 2 << 20
 	copySmall   = 64 << 10
-	copyLarge   = 256 << 10
+	copyLarge   = 512 << 10
 	copyFewOpen = 16
 )
 

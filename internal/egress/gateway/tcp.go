@@ -162,9 +162,9 @@ func bufferFor(open int64) int64 {
 	case open <= 8:
 		return bufferMost
 	case open <= 32:
-		return bufferMost / 2
+		return bufferMost / 4
 	}
-	return bufferMost / 8
+	return bufferMost / 16
 }
 
 // inspect looks at what the guest sends first, and asks what to do.
