@@ -542,7 +542,7 @@ var ownTexts = map[string]string{
 	policy.DenyUDP:      "UDP is sent to no group, and to no address of a special kind",
 	policy.DenyICMP:     "ICMP does not leave the sandbox, and no rule allows it",
 	policy.DenyGateway:  "the gateway's own addresses answer nothing but DNS",
-	policy.DenyHTTP:     `not a request that can be checked; a rule with "sni":"any" in front of the others lets it through unread`,
+	policy.DenyHTTP:     `not a request that can be checked; a rule for the address, or with "sni":"any", in front of the others lets it through unread`,
 	policy.DenyQuery:    "only A and AAAA are answered",
 	policy.DenyBudget:   "too many at one time",
 	policy.DenyProtocol: "neither TLS nor HTTP, or not whole",
