@@ -161,11 +161,6 @@ func procs(run *Running, id string) (out []int) {
 	return out
 }
 
-func none(t *testing.T, run *Running, id string) {
-	t.Helper()
-	until(t, "no gateway is left", func() bool { return len(procs(run, id)) == 0 })
-}
-
 func frame(t *testing.T, run *Running, what string) {
 	t.Helper()
 	if _, err := run.Link.WriteString(what); err != nil {
