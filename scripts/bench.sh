@@ -4,5 +4,6 @@
 scripts/build.sh
 export BERM_STATE=${BERM_STATE:-$repo/.berm}
 bin/berm bench run "$@"
+bin/berm bench egress
 scripts/daemon.sh bin/berm bench exec "$@"
 scripts/daemon.sh bin/berm bench files -n 3
