@@ -65,6 +65,32 @@ func otherBuild(t *testing.T) string {
 	return bin
 }
 
+// gatewayOf has a sandbox look for a name, which is denied, and says which
+// runtime the gateway that did it is of.
+func (s *served) gatewayOf(id string) string {
+	s.t.Helper()
+	if a := s.exec(id, "getent ahosts nowhere.test"); a.ExitCode != 2 { // getent: no such name
+		s.t.Errorf("a name that is not allowed: %+v", a)
+	}
+	programs, _ := filepath.Glob(filepath.Join(s.state, "runtimes", "*", "sandbox"))
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range procs {
+		name, _ := os.ReadFile(p + "/cmdline")
+		group, _ := os.ReadFile(p + "/cgroup")
+		if !bytes.HasPrefix(name, []byte("berm-gateway\x00")) || !bytes.Contains(group, []byte(id)) {
+			continue
+		}
+		exe, err := os.Stat(p + "/exe")
+		for _, f := range programs {
+			if fi, e := os.Stat(f); err == nil && e == nil && os.SameFile(exe, fi) {
+				return f
+			}
+		}
+	}
+	s.t.Fatalf("no gateway of %s runs one of %q", id, programs)
+	return ""
+}
+
 // TestDaemonUpgrade: a daemon of another build takes over the sandboxes of the
 // first, uses them, and starts its own with its own program beside them.
 func TestDaemonUpgrade(t *testing.T) {
@@ -72,6 +98,8 @@ func TestDaemonUpgrade(t *testing.T) {
 	other := otherBuild(t)
 	old := s.create(api.CreateRequest{TTLSeconds: 600})
 	s.exec(old, "echo kept > /workspace/file")
+	linked := s.create(api.CreateRequest{TTLSeconds: 600, Egress: json.RawMessage("[]")})
+	first := s.gatewayOf(linked)
 	var x api.Exec
 	s.must(202, "POST", "/v1/sandboxes/"+old+"/exec", api.ExecRequest{Cmd: "echo before; sleep 2; echo after", Detach: true}, &x)
 	s.kill9()
@@ -88,6 +116,9 @@ func TestDaemonUpgrade(t *testing.T) {
 	}
 	if a := s.exec(old, "cat /workspace/file"); a.Stdout != "kept\n" {
 		t.Errorf("in a sandbox of the first build: %+v", a)
+	}
+	if second := s.gatewayOf(linked); second == first {
+		t.Errorf("the gateway of a sandbox of the first build still runs %q, and its broker is of the second", second)
 	}
 	fresh := s.create(api.CreateRequest{})
 	if a := s.exec(fresh, "echo fresh"); a.Stdout != "fresh\n" {

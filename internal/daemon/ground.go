@@ -224,7 +224,7 @@ func (g *ground) joinKeeper(ctx context.Context) error {
 	k := keeper.NewClient(c)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	h, err := k.Hello(ctx)
+	h, err := k.HelloAs(ctx, g.runtime)
 	if err != nil {
 		k.Close()
 		return err

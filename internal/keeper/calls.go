@@ -9,7 +9,14 @@ import (
 // Hello greets the keeper. It must be the first call where the keeper outlives
 // its daemon; from its answer on the daemon before this one is cut.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
-	a, err := c.call(ctx, request{Op: "hello", Version: Version, Oldest: oldest})
+	return c.HelloAs(ctx, "")
+}
+
+// HelloAs is Hello by an engine whose gateways are in a runtime of its own: a
+// gateway and its broker are of one build then, whatever build the sandbox is
+// of, and what they say to each other may change from one to the next.
+func (c *Client) HelloAs(ctx context.Context, gateway string) (Hello, error) {
+	a, err := c.call(ctx, request{Op: "hello", Version: Version, Oldest: oldest, Gateway: gateway})
 	if err != nil {
 		return Hello{}, err
 	}

@@ -18,6 +18,7 @@ const maxInFlight = 64
 type link struct {
 	conn     *net.UnixConn
 	patience time.Duration // how long an engine may leave an answer unread; 0: for ever
+	gateway  string        // runtime of the gateways that it serves; "": that of each sandbox
 	perSec   int           // requests that it may make in a second; 0: any number
 
 	sendMu sync.Mutex // one message at a time on conn

@@ -113,6 +113,9 @@ type request struct {
 	Probe      bool  `json:"probe,omitempty"`       // facts: try things out
 	Version    int   `json:"version,omitempty"`     // hello: the newest protocol spoken
 	Oldest     int   `json:"oldest,omitempty"`      // hello: the oldest
+	// Gateway names the runtime, below runtimes/, that holds the gateways of the
+	// engine that says hello; "" is that of each sandbox. See Client.HelloAs.
+	Gateway string `json:"gateway,omitempty"`
 }
 
 // A reply to launch and attach carries control (if Control says so), agent,

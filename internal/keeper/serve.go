@@ -138,6 +138,10 @@ func (k *Keeper) welcome(c *net.UnixConn) (*link, error) {
 		return nil, err
 	}
 	h, err := k.greet(q)
+	if err == nil && q.Gateway != "" && !imageShape.MatchString(q.Gateway) {
+		err = fmt.Errorf("hello: %.80q is not the name of a runtime", q.Gateway)
+	}
+	ln.gateway = q.Gateway
 	if err != nil {
 		ln.post(reply{Seq: q.Seq, Err: refusal(err)})
 		return nil, err

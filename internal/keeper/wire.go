@@ -21,7 +21,7 @@ type wire struct {
 
 	mu    sync.Mutex
 	host  *os.File // polled by the runtime: never take its Fd
-	exe   *os.File // what gateways run: the program of their sandbox
+	exe   *os.File // what gateways run where their engine names nothing: the program of their sandbox
 	marks *os.File // what a gateway leaves to the next; read by nobody else
 	begun bool
 	over  bool        // the sandbox ends
@@ -210,7 +210,14 @@ func (w *wire) gateway(k *Keeper, s *sandbox, l *link, lease *jail.Lease) (serve
 		return 0, err
 	}
 	given = append(given, host)
-	c := jail.Child{Exe: w.exe, Args: []string{gatewayName}, Files: []*os.File{host, theirs, sw, w.marks}, Cgroup: s.group, NProc: s.ask.NProc}
+	exe := w.exe
+	if l.gateway != "" {
+		if exe, err = runtimeFile(k.cfg.StateDir, l.gateway); err != nil {
+			return 0, err
+		}
+		given = append(given, exe)
+	}
+	c := jail.Child{Exe: exe, Args: []string{gatewayName}, Files: []*os.File{host, theirs, sw, w.marks}, Cgroup: s.group, NProc: s.ask.NProc}
 	if lease != nil {
 		c.UID = lease.UID
 	}
