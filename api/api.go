@@ -171,7 +171,10 @@ type Denial struct {
 	Target string `json:"target"`
 	Rule   string `json:"rule"`
 	Reason string `json:"reason"`
-	Fix    string `json:"fix"`
+	// Code is the reason as a word, of what the wire refused: no-rule, address,
+	// name-mismatch, ... (docs/egress.md).
+	Code string `json:"code,omitempty"`
+	Fix  string `json:"fix"`
 }
 
 // RunReport is the one object that `berm run --json` prints.

@@ -80,5 +80,5 @@ func (d EgressData) FaultText() string {
 // Denial is a refusal as reports tell it: the reason is the one for people, and
 // "end" is the rule where none decided.
 func (d EgressData) Denial() Denial {
-	return Denial{Kind: "egress", Target: d.Target, Rule: cmp.Or(d.Rule, "end"), Reason: cmp.Or(d.Text, d.Reason), Fix: d.Fix}
+	return Denial{Kind: "egress", Target: d.Target, Rule: cmp.Or(d.Rule, "end"), Reason: cmp.Or(d.Text, d.Reason), Code: d.Reason, Fix: d.Fix}
 }

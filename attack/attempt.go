@@ -3,6 +3,7 @@ package attack
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,7 +65,7 @@ func (a *attempt) run(ctx context.Context) error {
 		a.say(end, err)
 		a.o.CapsHit = union(a.o.CapsHit, end.CapsHit)
 		for _, d := range end.Denied {
-			a.o.Denied = union(a.o.Denied, []string{d.Reason})
+			a.o.Denied = union(a.o.Denied, []string{cmp.Or(d.Code, d.Reason)})
 		}
 	}()
 	archive, err := a.archive()

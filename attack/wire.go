@@ -208,7 +208,6 @@ func (r *run) observeWire(ctx context.Context, w *world.World, s *Session, c Cas
 	}
 	seen := w.End()
 	o.Calls = seen.Hits
-	o.Denied = reasons(o.Denied)
 	o.Cut = cut(c, seen, a.nonce)
 	o.CanLook = os.Geteuid() == 0
 	return o
@@ -226,36 +225,6 @@ func cut(c Case, seen world.Watch, nonce string) (out []string) {
 		if !seen.Good[strings.Replace(what, ":", " ", 1)] {
 			out = append(out, what)
 		}
-	}
-	return out
-}
-
-// said are words of which one is in what a denial says, for people, of each
-// reason. Denials in answers have no other form of it.
-var said = map[string][]string{
-	"no-rule":         {"nothing allows"},
-	"not-resolved":    {"is not an address of an allowed name", "was not resolved to"},
-	"address":         {"only a rule for that address reaches it"},
-	"udp":             {"over UDP"},
-	"name-mismatch":   {"which is not allowed there"},
-	"no-name":         {"says no name"},
-	"encrypted-hello": {"hides its name"},
-	"protocol":        {"neither TLS nor HTTP"},
-	"query-type":      {"is not answered"},
-	"dns-rate":        {"too many or too long names"},
-	"gateway":         {"the gateway's own addresses"},
-}
-
-// reasons are those of denials, each once, by name where it is known.
-func reasons(texts []string) (out []string) {
-	for _, text := range texts {
-		reason := text
-		for name, words := range said {
-			if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) }) {
-				reason = name
-			}
-		}
-		out = union(out, []string{reason})
 	}
 	return out
 }

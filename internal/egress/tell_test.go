@@ -70,7 +70,7 @@ func TestCounted(t *testing.T) {
 	if len(s.Denied) != summaryItems || !s.Truncated || !s.DeniedTruncated {
 		t.Errorf("%d denials listed, truncated %v", len(s.Denied), s.Truncated)
 	}
-	if d := s.Denied[1]; d != (api.Denial{Kind: "egress", Target: "0", Rule: "r", Reason: "why", Fix: "how"}) {
+	if d := s.Denied[1]; d != (api.Denial{Kind: "egress", Target: "0", Rule: "r", Reason: "why", Code: policy.DenyNoRule, Fix: "how"}) {
 		t.Errorf("%+v", d)
 	}
 }

@@ -454,7 +454,7 @@ func TestReport(t *testing.T) {
 			r.Ending != "killed" || fmt.Sprint(r.CapsHit) != "[output disk]" || r.Usage.PidsPeak != 4 || r.Usage.EgressBytes != 9 || r.Usage.IngressBytes != 8 || r.Events != 17,
 			len(r.Commands) != 2 || r.Commands[0].Result == nil || r.Commands[0].Result.ExitCode != 3 || r.Commands[0].OutputBytes != 7 || r.Commands[1].State != api.ExecRunning,
 			len(r.FilesIn) != 1 || r.FilesIn[0].SHA256 != "ab" || len(r.FilesOut) != 1 || r.FilesOut[0].Bytes != 4,
-			len(r.Denied) != 3 || r.Denied[0].Target != "POST /x" || r.Denied[1] != (api.Denial{Kind: "egress", Target: "192.0.2.1:22", Rule: "end", Reason: "nothing allows it", Fix: "192.0.2.1:22"}) || r.Denied[2].Reason != "no-rule",
+			len(r.Denied) != 3 || r.Denied[0].Target != "POST /x" || r.Denied[1] != (api.Denial{Kind: "egress", Target: "192.0.2.1:22", Rule: "end", Reason: "nothing allows it", Code: "no-rule", Fix: "192.0.2.1:22"}) || r.Denied[2].Reason != "no-rule",
 			fmt.Sprint(r.Hosts) != "[example.com:443]":
 			raw, _ := json.MarshalIndent(r, "", " ")
 			t.Errorf("%s: %s", subject, raw)

@@ -238,6 +238,7 @@ class Denial:
     rule: str = ""
     reason: str = ""
     fix: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True)
