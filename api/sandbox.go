@@ -54,6 +54,12 @@ type CreateRequest struct {
 	// Learn denies all and finds out what would have been needed; with no rules only.
 	Learn bool `json:"learn,omitempty"`
 
+	// Workspace puts an uploaded tree into /workspace; see WorkTree.
+	Workspace string `json:"workspace,omitempty"`
+	// Track keeps what is written apart from what was there, so that GET
+	// /v1/sandboxes/{id}/changes can say it. A Workspace implies it.
+	Track bool `json:"track,omitempty"`
+
 	CPU          float64         `json:"cpu,omitempty"`
 	MemoryMB     float64         `json:"memory_mb,omitempty"`
 	DiskGB       float64         `json:"disk_gb,omitempty"`

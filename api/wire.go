@@ -83,18 +83,6 @@ type Port struct {
 	ProxyURL  string `json:"proxy_url"`
 }
 
-// Template is one thing that sandboxes start from.
-type Template struct {
-	Name      string `json:"name"`
-	Resolved  string `json:"resolved,omitempty"` // where Name is an alias
-	SizeBytes int64  `json:"size_bytes"`
-	CPU       int    `json:"cpu"`
-	MemoryMB  int64  `json:"memory_mb"`
-	IsGlobal  bool   `json:"is_global"`
-	Label     string `json:"label,omitempty"`
-	CreatedAt string `json:"created_at,omitempty"`
-}
-
 // Top is one look at a daemon: its sandboxes, those of the caller's tenant.
 type Top struct {
 	Time         string   `json:"time"`

@@ -25,8 +25,12 @@ type Info struct {
 // Spec is everything that one instance is made of. Nothing reaches the guest
 // that is not named here.
 type Spec struct {
-	ID       string // sandbox id, ^[a-z0-9]{24,40}$; also the name of its host resources
-	Image    string // name of a root image in the template store
+	ID    string // sandbox id, ^[a-z0-9]{24,40}$; also the name of its host resources
+	Image string // name of a root image in the template store
+	// Upper are images that lie on top of Image, lowest first.
+	Upper []string
+	// Track keeps what is written apart, so that the guest can say what changed.
+	Track    bool
 	Hostname string
 	Limits   api.Limits // defaults filled in; api.Unlimited where the caller said so
 	Deadline time.Time  // the instance is killed by the host at this time; zero: never

@@ -14,6 +14,7 @@ import (
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/gvisor"
 	"github.com/bermhq/berm/internal/egress"
+	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/jail"
 	"github.com/bermhq/berm/internal/keeper"
 	"github.com/bermhq/berm/internal/policy"
@@ -58,8 +59,8 @@ func RunKeeper(args []string) error {
 
 // A setup is what the worker waits for before it serves.
 type setup struct {
-	Agent  string            `json:"agent"`  // image of the guest agent
-	Images map[string]string `json:"images"` // template -> image
+	Agent  string                `json:"agent"`  // image of the guest agent
+	Images map[string]image.Root `json:"images"` // by template
 
 	Presets map[string]policy.Preset `json:"presets,omitempty"`
 }
@@ -110,11 +111,11 @@ func RunWorker(args []string) error {
 	}
 	engine := sandbox.New([]backend.Backend{gvisor.New(k, set.Agent, opt)}, sandbox.Options{
 		Host: host, Egress: broker, Presets: knownPresets(set.Presets),
-		Images: func(template string) (string, error) {
-			if image, ok := set.Images[template]; ok {
-				return image, nil
+		Images: func(template string) (image.Root, error) {
+			if root, ok := set.Images[template]; ok {
+				return root, nil
 			}
-			return "", &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("no template %.80q", template), Hint: "berm help run"}
+			return image.Root{}, &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("no template %.80q", template), Hint: "berm help run"}
 		},
 	})
 	srv := &http.Server{Handler: server.New(engine, server.Options{}), ReadHeaderTimeout: 10 * time.Second}

@@ -390,11 +390,11 @@ func (d *daemon) close() {
 }
 
 // image is the root of a template.
-func (d *daemon) image(template string) (string, error) {
+func (d *daemon) image(template string) (image.Root, error) {
 	if template == image.Host {
-		return d.g.host.Name, nil
+		return image.Root{Layers: []string{d.g.host.Name}}, nil
 	}
-	return "", &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("no template %.80q", template), Hint: "berm template ls"}
+	return image.Root{}, &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("no template %.80q", template), Hint: "berm template ls"}
 }
 
 // templates lists what sandboxes can be made from.

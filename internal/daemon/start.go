@@ -198,7 +198,7 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if err := <-wanted; err != nil {
 		return nil, err
 	}
-	return l, l.conns.tell(setup{Agent: agent, Images: map[string]string{l.Template: img.Name}, Presets: presets})
+	return l, l.conns.tell(setup{Agent: agent, Images: map[string]image.Root{l.Template: {Layers: []string{img.Name}}}, Presets: presets})
 }
 
 // templateName is the name of a template that has a path: its last part, with

@@ -161,11 +161,11 @@ func TestHandoff(t *testing.T) {
 	ca, _ := jail.Conn(a)
 	cb, _ := jail.Conn(b)
 	ours, theirs := handoff{ca}, handoff{cb}
-	if err := ours.tell(setup{Agent: "x", Images: map[string]string{"host": "y"}}); err != nil {
+	if err := ours.tell(setup{Agent: "x", Images: map[string]image.Root{"host": {Layers: []string{"y"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	var s setup
-	if err := theirs.hear(&s); err != nil || s.Agent != "x" || s.Images["host"] != "y" {
+	if err := theirs.hear(&s); err != nil || s.Agent != "x" || s.Images["host"].Layers[0] != "y" {
 		t.Fatalf("heard %+v, %v", s, err)
 	}
 	conn, err := ours.dial(context.Background())

@@ -70,7 +70,7 @@ func (e *Engine) draft(ctx context.Context, caller Caller, w wanted, be backend.
 	b.handle = backend.Handle{Backend: info.Name, ID: b.id}
 	b.env, b.ttl, b.idle, b.persistent, b.bound, b.most = req.Env, w.ttl, w.idle, w.persistent, req.Bound, w.execMost
 	b.link = w.link.newLink(req.Learn)
-	b.spec = backend.Spec{ID: b.id, Image: w.image, Hostname: hostname, Limits: req.Limits, Bound: req.Bound, Link: b.link != nil}
+	b.spec = backend.Spec{ID: b.id, Image: w.image.Layers[0], Upper: w.image.Layers[1:], Track: w.req.Track, Hostname: hostname, Limits: req.Limits, Bound: req.Bound, Link: b.link != nil}
 	switch {
 	case e.opt.Journal != nil:
 		b.spec.Deadline, b.spec.Extend = b.created.Add(b.ttl+ttlSlack), true

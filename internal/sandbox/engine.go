@@ -11,6 +11,7 @@ import (
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/egress"
+	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/policy"
 )
 
@@ -21,9 +22,9 @@ type Options struct {
 	// Host is what Doctor says of the machine; nil: HostFacts, when asked.
 	Host map[string]any
 
-	// Images finds the root image of a template; its error is the caller's.
-	// nil: an image has its template's name.
-	Images func(template string) (image string, err error)
+	// Images finds the root of a template; its error is the caller's. nil: an
+	// image has its template's name.
+	Images func(template string) (image.Root, error)
 
 	// Journal keeps what must outlive this process; nil: nothing does.
 	Journal Journal

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/policy"
 )
 
@@ -33,7 +34,7 @@ type wanted struct {
 	req        api.CreateRequest // limits and times in force
 	tags       map[string]string
 	session    string
-	image      string
+	image      image.Root
 	resolved   string // the template it is made from
 	ttl, idle  time.Duration
 	execMost   float64 // the most an exec may ask for, if nobody chose a limit; 0: somebody did
@@ -216,11 +217,11 @@ func (e *Engine) template(c Caller, w *wanted, name string) error {
 }
 
 // sameName is Options.Images for engines without a store of images.
-func sameName(template string) (string, error) {
+func sameName(template string) (image.Root, error) {
 	if aliases[template] != "" {
-		return "", &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("template %q does not exist", template)}
+		return image.Root{}, &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("template %q does not exist", template)}
 	}
-	return template, nil
+	return image.Root{Layers: []string{template}}, nil
 }
 
 // times settles what ends a sandbox by time. Without a journal, which is one
