@@ -31,6 +31,10 @@ const (
 	CodeTemplateNotFound   = "template.not-found"
 	CodeTemplateInvalid    = "template.invalid"
 	CodeTemplateTooLarge   = "template.too-large"
+	CodeTemplateExists     = "template.exists"
+	CodeTemplateInUse      = "template.in-use"
+	CodeBuildFailed        = "template.build-failed"
+	CodeBuildNotFound      = "template.build-not-found"
 	CodeInterpreterMissing = "interpreter.missing"
 	CodeSandboxNotFound    = "sandbox.not-found"
 	CodeSandboxEnded       = "sandbox.ended"
@@ -50,7 +54,10 @@ const (
 	CodeRate               = "quota.rate"     // waiting does
 	CodeNodeFull           = "node.full"
 	CodeSandboxPaused      = "sandbox.paused"
-	CodeSandboxState       = "sandbox.state" // cannot do that in this state
+	CodeSandboxState       = "sandbox.state"       // cannot do that in this state
+	CodeSandboxNotTracked  = "sandbox.not-tracked" // it was created without track
+	CodeWorkspaceNotFound  = "workspace.not-found"
+	CodeWorkspaceTooLarge  = "workspace.too-large"
 	CodeExecNotFound       = "exec.not-found"
 	CodeExecConflict       = "exec.conflict"
 	CodeSessionConflict    = "session.conflict"
@@ -80,6 +87,10 @@ var statuses = map[string]int{
 	CodeTemplateNotFound:   http.StatusNotFound,
 	CodeTemplateInvalid:    http.StatusUnprocessableEntity,
 	CodeTemplateTooLarge:   http.StatusUnprocessableEntity,
+	CodeTemplateExists:     http.StatusConflict,
+	CodeTemplateInUse:      http.StatusConflict,
+	CodeBuildFailed:        http.StatusUnprocessableEntity,
+	CodeBuildNotFound:      http.StatusNotFound,
 	CodeInterpreterMissing: http.StatusUnprocessableEntity,
 	CodeSandboxNotFound:    http.StatusNotFound,
 	CodeSandboxEnded:       http.StatusGone,
@@ -100,6 +111,9 @@ var statuses = map[string]int{
 	CodeNodeFull:           http.StatusInsufficientStorage,
 	CodeSandboxPaused:      http.StatusConflict,
 	CodeSandboxState:       http.StatusConflict,
+	CodeSandboxNotTracked:  http.StatusConflict,
+	CodeWorkspaceNotFound:  http.StatusNotFound,
+	CodeWorkspaceTooLarge:  http.StatusRequestEntityTooLarge,
 	CodeExecNotFound:       http.StatusNotFound,
 	CodeExecConflict:       http.StatusConflict,
 	CodeSessionConflict:    http.StatusConflict,
@@ -138,6 +152,10 @@ var hints = map[string]string{
 	CodeTemplateNotFound:   "berm template ls",
 	CodeTemplateInvalid:    "berm template ls",
 	CodeTemplateTooLarge:   "leave out what the template does not need",
+	CodeTemplateExists:     "choose another name, or replace it: --replace",
+	CodeTemplateInUse:      "berm ls; then berm kill SANDBOX, for those that use it",
+	CodeBuildFailed:        "see the lines of the step that failed",
+	CodeBuildNotFound:      "GET /v1/templates/builds lists them",
 	CodeInterpreterMissing: "berm template ls",
 	CodeSandboxNotFound:    "berm ls --all",
 	CodeSandboxEnded:       "berm create; of the one that ended, berm info --report SANDBOX tells why",
@@ -160,6 +178,9 @@ var hints = map[string]string{
 	CodeNodeFull:           "berm kill SANDBOX, for one that nobody needs; or ask for less memory",
 	CodeSandboxPaused:      "berm resume SANDBOX",
 	CodeSandboxState:       "berm info SANDBOX",
+	CodeSandboxNotTracked:  "create the sandbox with track, or with a workspace",
+	CodeWorkspaceNotFound:  "upload the tree again, without a parent",
+	CodeWorkspaceTooLarge:  "leave out what the sandbox does not need",
 	CodeExecNotFound:       "berm ps --all SANDBOX",
 	CodeExecConflict:       "use a new exec_id for a new command",
 	CodeSessionConflict:    "create a sandbox for this session",

@@ -13,6 +13,8 @@ const (
 	KindRequest = 'q'
 	KindEvent   = 'e'
 	KindToken   = 't'
+	KindBuild   = 'b'
+	KindTree    = 'w' // a workspace
 )
 
 // NewID makes an id of a kind: ^[a-z0-9]{33}$, 128 random bits, never reused.

@@ -140,7 +140,8 @@ func TestDocumentHasOurTypes(t *testing.T) {
 		"Leak": Leak{}, "LeakList": LeakList{}, "Lifecycle": Lifecycle{}, "LifecycleChange": LifecycleChange{}, "Limits": Limits{},
 		"LogLine": LogLine{}, "Me": Me{}, "Metrics": Metrics{}, "MoveRequest": MoveRequest{}, "NewToken": NewToken{}, "Policy": Policy{},
 		"Port": Port{}, "Report": Report{}, "Route": Route{}, "Rung": Rung{}, "Sandbox": Sandbox{}, "SignalRequest": SignalRequest{},
-		"Template": Template{}, "Token": Token{}, "TokenList": TokenList{}, "TokenRequest": TokenRequest{}, "Top": Top{},
+		"Build": Build{}, "BuildRequest": BuildRequest{}, "Template": Template{}, "TemplateConfig": TemplateConfig{}, "TemplateLayer": TemplateLayer{},
+		"TemplateProgress": TemplateProgress{}, "WorkTree": WorkTree{}, "Token": Token{}, "TokenList": TokenList{}, "TokenRequest": TokenRequest{}, "Top": Top{},
 		"TopRow": TopRow{}, "Truncated": Truncated{}, "Usage": Usage{}, "Verification": Verification{}, "Version": Version{},
 		"Wall": Wall{}, "Written": Written{},
 	}

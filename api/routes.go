@@ -66,6 +66,7 @@ var Routes = []Route{
 	{"fs.stat", "GET", "/v1/sandboxes/{id}/fs/stat", RoleAgent, ""},
 	{"fs.move", "POST", "/v1/sandboxes/{id}/fs/move", RoleAgent, ""},
 	{"fs.watch", "GET", "/v1/sandboxes/{id}/fs/watch", RoleAgent, ""}, // SSE
+	{"sandbox.changes", "GET", "/v1/sandboxes/{id}/changes", RoleAgent, ""},
 	{"fs.tar", "GET", "/v1/sandboxes/{id}/archive", RoleAgent, ""},
 	{"fs.untar", "PUT", "/v1/sandboxes/{id}/archive", RoleAgent, ""},
 	{"fs.glob", "GET", "/v1/sandboxes/{id}/glob", RoleAgent, ""},
@@ -80,6 +81,19 @@ var Routes = []Route{
 
 	{"template.list", "GET", "/v1/templates", RoleAgent, ""},
 	{"template.get", "GET", "/v1/templates/{name}", RoleAgent, ""},
+	// What follows is the node's: for operators of the default tenant.
+	{"template.delete", "DELETE", "/v1/templates/{name}", RoleOperator, ""},
+	{"template.export", "GET", "/v1/templates/{name}/export", RoleOperator, ""},
+	{"template.import", "POST", "/v1/templates/import", RoleOperator, ""},
+	{"template.pull", "POST", "/v1/templates/pull", RoleOperator, ""},
+	{"template.build", "POST", "/v1/templates/build", RoleOperator, ""},
+	{"template.builds", "GET", "/v1/templates/builds", RoleOperator, ""},
+	{"template.build.get", "GET", "/v1/templates/builds/{build}", RoleOperator, ""},
+	{"template.build.cancel", "DELETE", "/v1/templates/builds/{build}", RoleOperator, ""},
+	{"template.build.logs", "GET", "/v1/templates/builds/{build}/logs", RoleOperator, ""}, // SSE
+
+	{"workspace.create", "POST", "/v1/workspaces", RoleAgent, ""},
+	{"workspace.get", "GET", "/v1/workspaces/{workspace}", RoleAgent, ""},
 
 	{"token.list", "GET", "/v1/tokens", RoleAdmin, ""},
 	{"token.create", "POST", "/v1/tokens", RoleAdmin, ""},
@@ -104,11 +118,6 @@ var Routes = []Route{
 	{"repl.list", "GET", "/v1/sandboxes/{id}/repl/sessions", RoleAgent, "code contexts"},
 	{"repl.close", "DELETE", "/v1/sandboxes/{id}/repl/sessions/{session}", RoleAgent, "code contexts"},
 	{"repl.run", "POST", "/v1/sandboxes/{id}/repl/sessions/{session}/run", RoleAgent, "code contexts"},
-	{"template.build", "POST", "/v1/templates/build", RoleAgent, "template builds"},
-	{"template.builds", "GET", "/v1/templates/builds", RoleAgent, "template builds"},
-	{"template.build.get", "GET", "/v1/templates/builds/{build}", RoleAgent, "template builds"},
-	{"template.build.logs", "GET", "/v1/templates/builds/{build}/logs", RoleAgent, "template builds"},
-	{"template.delete", "DELETE", "/v1/templates/{name}", RoleAgent, "template builds"},
 	{"volume.list", "GET", "/v1/volumes", RoleAgent, "volumes"},
 	{"volume.create", "POST", "/v1/volumes", RoleAgent, "volumes"},
 	{"volume.get", "GET", "/v1/volumes/{name}", RoleAgent, "volumes"},

@@ -56,7 +56,10 @@ type BuildRequest struct {
 	Platform   string            `json:"platform,omitempty"`
 	From       string            `json:"from,omitempty"`
 	Debs       []string          `json:"debs,omitempty"`
-	Suite      string            `json:"suite,omitempty"` // bookworm, noble; "": as this host
+	PlainHTTP  bool              `json:"plain_http,omitempty"` // of ImageRef's registry
+	Suite      string            `json:"suite,omitempty"`      // bookworm, noble; "": as this host
+	Mirror     string            `json:"mirror,omitempty"`     // URL of the packages; "": as this host
+	Keyring    []byte            `json:"keyring,omitempty"`    // OpenPGP keys that may sign them; none: this host's
 	Pips       []string          `json:"pips,omitempty"`
 	Npms       []string          `json:"npms,omitempty"`
 	Dockerfile string            `json:"dockerfile,omitempty"` // its text

@@ -53,18 +53,6 @@ func (c *Client) Top(ctx context.Context) (t api.Top, err error) {
 	return t, err
 }
 
-// Templates lists what sandboxes start from.
-func (c *Client) Templates(ctx context.Context) (list []api.Template, err error) {
-	err = c.call(ctx, http.MethodGet, "/v1/templates", nil, &list)
-	return list, err
-}
-
-// Template returns one of them.
-func (c *Client) Template(ctx context.Context, name string) (t api.Template, err error) {
-	err = c.call(ctx, http.MethodGet, "/v1/templates/"+url.PathEscape(name), nil, &t)
-	return t, err
-}
-
 // Tokens lists the tokens that are known.
 func (c *Client) Tokens(ctx context.Context) ([]api.Token, error) {
 	var l api.TokenList

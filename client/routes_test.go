@@ -56,7 +56,7 @@ func TestEveryRoute(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[string]bool{}
 	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
-		name := routeOf(r.Method, r.URL.Path)
+		name := routeOf(r.Method, r.URL.EscapedPath())
 		if name == "" {
 			t.Errorf("%s %s is not a route", r.Method, r.URL.Path)
 		}
@@ -122,6 +122,18 @@ func TestEveryRoute(t *testing.T) {
 	drop(c.AuditReport(ctx, "s"))
 	drop(c.Templates(ctx))
 	drop(c.Template(ctx, "host"))
+	drop(c.RemoveTemplate(ctx, "a/b:c"))
+	drop(c.ExportTemplate(ctx, "a/b:c", "oci"))
+	drop(c.ImportTemplate(ctx, Import{Name: "x"}, strings.NewReader("x")))
+	drop(c.PullTemplate(ctx, api.BuildRequest{ImageRef: "x"}))
+	drop(c.BuildTemplate(ctx, api.BuildRequest{Name: "x"}, strings.NewReader("x")))
+	drop(c.Builds(ctx))
+	drop(c.WaitBuild(ctx, "b", nil))
+	drop(c.CancelBuild(ctx, "b"))
+	drop(c.FollowBuild(ctx, "b", nil))
+	drop(c.CreateWorkspace(ctx, "", strings.NewReader("x")))
+	drop(c.Workspace(ctx, "w"))
+	drop(c.Changes(ctx, "s", "/"))
 	drop(c.Tokens(ctx))
 	drop(c.CreateToken(ctx, api.TokenRequest{}))
 	drop(c.RevokeToken(ctx, "t"))

@@ -187,10 +187,15 @@ func (c *Client) Metrics(ctx context.Context, id string) (m api.Metrics, err err
 // sandboxPath is a route of one sandbox. An id that could mean another route is
 // spoilt on purpose.
 func sandboxPath(id, rest string) string {
-	if strings.Trim(id, ".") == "" {
-		id = "none"
+	return "/v1/sandboxes/" + segment(id) + rest
+}
+
+// segment is a name as one part of a path.
+func segment(name string) string {
+	if strings.Trim(name, ".") == "" {
+		name = "none"
 	}
-	return "/v1/sandboxes/" + url.PathEscape(id) + rest
+	return url.PathEscape(name)
 }
 
 func withQuery(path string, q url.Values) string {

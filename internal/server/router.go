@@ -100,8 +100,11 @@ func (rt *router) find(method string, u *url.URL) (match, error) {
 			}
 		}
 	}
-	if !slices.Contains(parts, "") && !slices.ContainsFunc(raw, encodedSlash) {
+	if !slices.Contains(parts, "") {
 		for _, p := range rt.bySize[len(parts)] {
+			if !p.takes(raw) {
+				continue
+			}
 			if m, ok := try(p, ""); ok {
 				return m, nil
 			}
@@ -112,6 +115,17 @@ func (rt *router) find(method string, u *url.URL) (match, error) {
 		return match{allow: slices.Compact(allow)}, &api.Error{Code: api.CodeMethod, Message: "the method " + clip(method) + " is not offered here", Hint: "use " + strings.Join(slices.Compact(allow), " or ")}
 	}
 	return match{}, &api.Error{Code: api.CodeNoRoute, Message: clip(method) + " " + clip(u.Path) + " is not a route", Hint: "GET /v1/routes lists them"}
+}
+
+// takes says whether an encoded slash is only where one may be: in the name of
+// a template, which has them.
+func (p *pattern) takes(raw []string) bool {
+	for i, part := range raw {
+		if encodedSlash(part) && p.parts[i] != "{name}" {
+			return false
+		}
+	}
+	return true
 }
 
 // bind gives the names of p their values.
@@ -163,5 +177,5 @@ func clip(s string) string {
 // no HEAD, since they have no end.
 var streams = map[string]bool{
 	"events": true, "sandbox.events": true, "sandbox.logs": true, "exec.ws": true,
-	"exec.pty": true, "exec.output": true, "fs.watch": true,
+	"exec.pty": true, "exec.output": true, "fs.watch": true, "template.build.logs": true,
 }

@@ -55,6 +55,20 @@ var visits = map[string]visit{
 	"fs.list":   {query: "?path=/workspace", status: 200},
 	"fs.file":   {query: "?path=none", status: 404, code: api.CodeFileNotFound},
 
+	"sandbox.changes": {query: "?dir=/workspace", status: 501, code: api.CodeUnavailable},
+
+	"template.delete":       {status: 501, code: api.CodeUnavailable},
+	"template.export":       {status: 501, code: api.CodeUnavailable},
+	"template.import":       {status: 501, code: api.CodeUnavailable},
+	"template.pull":         {status: 501, code: api.CodeUnavailable},
+	"template.build":        {status: 501, code: api.CodeUnavailable},
+	"template.builds":       {status: 501, code: api.CodeUnavailable},
+	"template.build.get":    {status: 501, code: api.CodeUnavailable},
+	"template.build.cancel": {status: 501, code: api.CodeUnavailable},
+	"template.build.logs":   {status: 501, code: api.CodeUnavailable},
+	"workspace.create":      {status: 501, code: api.CodeUnavailable},
+	"workspace.get":         {status: 501, code: api.CodeUnavailable},
+
 	"audit.verify":     {status: 200},
 	"token.create":     {body: `{"role":"agent"}`, status: 201},
 	"token.revoke":     {status: 404, code: api.CodeTokenNotFound},
@@ -105,7 +119,7 @@ func TestTable(t *testing.T) {
 			}
 			path := strings.NewReplacer("{id}", id, "{exec}", api.NewID(api.KindExec), "{port}", "9", "{path...}", "x",
 				"{subject}", "run-1", "{name}", "host", "{token}", "t-none").Replace(r.Path)
-			path = strings.NewReplacer("{session}", "x", "{snapshot}", "x", "{build}", "x").Replace(path)
+			path = strings.NewReplacer("{session}", "x", "{snapshot}", "x", "{build}", "x", "{workspace}", api.NewID(api.KindTree)).Replace(path)
 			method := r.Method
 			if method == "ANY" {
 				method = "PUT"
