@@ -1,5 +1,6 @@
-// Command berm-agent is the first process inside a sandbox. It takes no
-// arguments: descriptor 0 is the stream to the host.
+// Command berm-agent is the first process inside a sandbox. Descriptor 0
+// is the stream to the host; arguments say whether the root has to be put
+// together first, see agent.Stack.
 package main
 
 import (
@@ -12,6 +13,10 @@ import (
 
 func main() {
 	syscall.Chdir("/")
+	if err := agent.Stack(os.Args[1:]); err != nil {
+		println("berm-agent: " + err.Error())
+		os.Exit(3)
+	}
 	agent.Resolve() // nobody would hear of a failure, and the rest works without
 	if err := serve(); err != nil {
 		println("berm-agent: " + err.Error()) // heard by nobody in a sandbox

@@ -135,7 +135,7 @@ func agentImage(ctx context.Context, state string, store *image.Store, p Program
 	if err != nil {
 		return "", err
 	}
-	img, err := store.Blob(ctx, map[string]image.File{"/agent": {Content: b, Mode: 0o755}})
+	img, err := store.Blob(ctx, image.AgentFiles(b))
 	if err != nil {
 		return "", err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bermhq/berm/api"
@@ -19,6 +20,24 @@ type File struct {
 	// the same digest, content is not looked at again. "" has it computed,
 	// some 0.8 ms per MiB.
 	Digest string
+	Dir    bool // a directory, with nothing of its own in it
+}
+
+// MaxLayers is the most that a root may be stacked of.
+const MaxLayers = 40
+
+// AgentFiles are the image of a guest's agent: the program, and the directories
+// that the parts of a stacked root are mounted on, for it is the first root of
+// such a guest.
+func AgentFiles(program []byte) map[string]File {
+	files := map[string]File{"/agent": {Content: program, Mode: 0o755}}
+	for _, dir := range []string{"/proc", "/sys", "/dev", "/run", "/tmp", "/n"} {
+		files[dir] = File{Dir: true, Mode: 0o755}
+	}
+	for i := range MaxLayers {
+		files["/l/"+strconv.Itoa(i)] = File{Dir: true, Mode: 0o755}
+	}
+	return files
 }
 
 // Blob returns a small image that holds just these files, named by absolute
@@ -32,7 +51,9 @@ func (s *Store) Blob(ctx context.Context, files map[string]File) (Image, error) 
 	for _, p := range paths {
 		f := files[p]
 		fmt.Fprintf(h, "%q %o %q ", p, f.Mode, f.Digest)
-		if f.Digest == "" {
+		if f.Dir {
+			fmt.Fprint(h, "dir ")
+		} else if f.Digest == "" {
 			fmt.Fprintf(h, "%x ", sha256.Sum256(f.Content))
 		}
 	}
@@ -49,7 +70,11 @@ func (s *Store) Blob(ctx context.Context, files map[string]File) (Image, error) 
 				if !strings.HasPrefix(p, "/") {
 					return built{}, fail(api.CodeBadRequest, fmt.Sprintf("blob file %q has no absolute path", p), "start it with a slash")
 				}
-				if err := t.add(p, newFile(f.Mode&0o777, f.Content)); err != nil {
+				n := newFile(f.Mode&0o777, f.Content)
+				if f.Dir {
+					n = newDir(f.Mode & 0o777)
+				}
+				if err := t.add(p, n); err != nil {
 					return built{}, fail(api.CodeBadRequest, err.Error(), "check the paths of the blob")
 				}
 			}

@@ -138,6 +138,10 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 	return out, nil
 }
 
+// maxImages is the most that one sandbox may have open: the layers of its root,
+// and the agent's.
+const maxImages = 41
+
 // admit checks what an engine asks for: names are names, limits can be kept.
 // From here on the sandbox is known, so that it can be ended while it still
 // comes up.
@@ -145,8 +149,8 @@ func (k *Keeper) admit(q Launch, by *link) (*sandbox, error) {
 	if !idShape.MatchString(q.ID) {
 		return nil, fmt.Errorf("launch: %q is not a sandbox id", q.ID)
 	}
-	if len(q.Images) == 0 || len(q.Images) > 4 {
-		return nil, fmt.Errorf("launch: %d images; 1 to 4 can be", len(q.Images))
+	if len(q.Images) == 0 || len(q.Images) > maxImages {
+		return nil, fmt.Errorf("launch: %d images; 1 to %d can be", len(q.Images), maxImages)
 	}
 	for _, i := range q.Images {
 		if !imageShape.MatchString(i) {

@@ -21,6 +21,9 @@ import (
 type Suite struct {
 	New   func(t *testing.T) backend.Backend
 	Image string
+	// Upper and Track are those of each instance, see backend.Spec.
+	Upper []string
+	Track bool
 	// Limits of each instance; the zero value is the defaults.
 	Limits api.Limits
 	// Dir is a writable folder inside.
@@ -112,7 +115,7 @@ type bench struct {
 const caseTime = 30 * time.Second
 
 func (b *bench) spec() backend.Spec {
-	return backend.Spec{ID: api.NewID(api.KindSandbox), Image: b.Image, Hostname: "berm", Limits: b.Limits.WithDefaults()}
+	return backend.Spec{ID: api.NewID(api.KindSandbox), Image: b.Image, Upper: b.Upper, Track: b.Track, Hostname: "berm", Limits: b.Limits.WithDefaults()}
 }
 
 // start starts an instance that is stopped when the test ends.

@@ -147,6 +147,10 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 		return nil, &api.Error{Code: api.CodeEgressUnavailable, Message: "this berm was started without a broker, so a sandbox can have no link",
 			Hint: api.Hint(api.CodeEgressUnavailable)}
 	}
+	if n := 1 + len(s.Upper); n > maxLayers {
+		return nil, &api.Error{Code: api.CodeTemplateInvalid, Message: fmt.Sprintf("template: %d layers, and at most %d can be stacked", n, maxLayers),
+			Hint: "import it again: layers beyond that are merged"}
+	}
 	spec, err := marshalSpec(s)
 	if err != nil {
 		return nil, err
@@ -157,7 +161,7 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	}
 	defer f.Close()
 	l := keeper.Launch{
-		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: []string{s.Image, b.agent}, Limits: HostLimits(s.Limits),
+		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: b.images(s), Limits: HostLimits(s.Limits),
 		Extend: s.Extend, Bound: s.Bound, Link: s.Link, Runtime: b.opt.Runtime, PauseCall: callPause, ResumeCall: callResume,
 	}
 	if s.Limits.Pids < 0 {
@@ -184,6 +188,14 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	}
 	b.keep(i)
 	return i, nil
+}
+
+// images are those of a sandbox, the one that is its root when it comes up first.
+func (b *Backend) images(s backend.Spec) []string {
+	if !stacked(s) {
+		return []string{s.Image, b.agent}
+	}
+	return append([]string{b.agent, s.Image}, s.Upper...)
 }
 
 // keep lists i while it lives.

@@ -41,6 +41,7 @@ func built(t *testing.T) (sandbox, agent string) {
 type place struct {
 	state, sandbox string
 	image, agent   string
+	layer          string // to lie on top of image
 }
 
 func ready(t *testing.T) place {
@@ -68,11 +69,15 @@ func ready(t *testing.T) place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layer, err := store.Blob(t.Context(), map[string]image.File{"/agent": {Content: content, Mode: 0o755}})
+	layer, err := store.Blob(t.Context(), image.AgentFiles(content))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return place{state: state, sandbox: sandbox, image: host.Name, agent: layer.Name}
+	top, err := store.Blob(t.Context(), map[string]image.File{"/usr/share/berm/layer": {Content: []byte("on top\n")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return place{state: state, sandbox: sandbox, image: host.Name, agent: layer.Name, layer: top.Name}
 }
 
 // link is what the suite sees of gateways, over a keeper of this process.
@@ -151,6 +156,24 @@ func TestSuite(t *testing.T) {
 	}
 	l := link()
 	testkit.Backends(t, p.suite(&recorder{Backend: New(client, p.agent, told(l)), ids: new([]string)}, l))
+}
+
+// TestStacked runs it on roots of two layers that keep apart what is written.
+func TestStacked(t *testing.T) {
+	p := ready(t)
+	owner, _ := pair(t)
+	engine, ours := pair(t)
+	done := make(chan error, 1)
+	go func() { done <- keeper.Run(keeper.Config{StateDir: p.state, Runtime: p.sandbox}, owner, engine) }()
+	client := keeper.NewClient(ours)
+	ends(t, done, func() { client.Close() })
+	if _, err := client.Facts(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	l := link()
+	s := p.suite(&recorder{Backend: New(client, p.agent, told(l)), ids: new([]string)}, l)
+	s.Upper, s.Track = []string{p.layer}, true
+	testkit.Backends(t, s)
 }
 
 // TestServed runs it over a keeper that outlives its engines.

@@ -3,10 +3,12 @@ package gvisor
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,9 +17,11 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
+	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
+	"github.com/bermhq/berm/internal/image"
 )
 
 // What we say to gVisor without linking it is held against gVisor's own types
@@ -148,6 +152,62 @@ func TestMirroredSpec(t *testing.T) {
 	slices.Sort(types)
 	if got := strings.Join(types, " "); got != "ipc mount network pid uts" {
 		t.Errorf("namespaces %s", got)
+	}
+	if slices.Contains(s.Process.Capabilities.Bounding, "CAP_SYS_ADMIN") {
+		t.Error("a guest of one layer can mount")
+	}
+}
+
+// A stacked root is made of descriptors as well: each mount that gVisor would
+// look for on the host has a configuration that says it does not.
+func TestMirroredStack(t *testing.T) {
+	if maxLayers != image.MaxLayers {
+		t.Errorf("%d layers here, %d in images", maxLayers, image.MaxLayers)
+	}
+	for _, n := range []int{1, 2, maxLayers} {
+		s := testSpec()
+		s.Track = true
+		for len(s.Upper) < n-1 {
+			s.Upper = append(s.Upper, "y")
+		}
+		b, err := marshalSpec(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var theirs specs.Spec
+		if err := json.Unmarshal(b, &theirs); err != nil {
+			t.Fatal(err)
+		}
+		var confs boot.GoferMountConfFlags
+		if err := confs.Set(mountConfs(s)); err != nil {
+			t.Fatal(err)
+		}
+		at, files := 1, 1
+		for _, m := range theirs.Mounts {
+			if strings.HasPrefix(m.Source, "/") {
+				t.Errorf("mount %+v reaches the host", m)
+			}
+			if !specutils.HasMountConfig(m) {
+				continue
+			}
+			c := confs[at]
+			at++
+			if c.ShouldUseErofs() {
+				files++
+			}
+			if c.ShouldUseLisafs() || m.Type == "bind" != c.ShouldUseTmpfs() || c.ShouldUseErofs() != specutils.IsErofsMount(m) || c.IsFilestorePresent() != c.ShouldUseTmpfs() {
+				t.Errorf("mount %+v is %v", m, c)
+			}
+			if m.Type == "bind" && (m.Destination != upperMount || !slices.Contains(m.Options, fmt.Sprintf("size=%d", diskSize(s.Limits)))) {
+				t.Errorf("the writable layer is %+v", m)
+			}
+		}
+		if at != len(confs) || files != n+1 || strings.Count(imageFDs(s), "image") != n+1 || len(new(Backend).images(s)) != n+1 {
+			t.Errorf("%d layers: %d of %d configurations used, %d files", n, at, len(confs), files)
+		}
+		if confs[0].ShouldUseOverlayfs() || theirs.Process.Args[0] != stackedAgent || theirs.Process.Args[2] != strconv.Itoa(n) {
+			t.Errorf("root %v, process %q", confs[0], theirs.Process.Args)
+		}
 	}
 }
 

@@ -3,7 +3,9 @@ package gvisor
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
@@ -65,16 +67,82 @@ const (
 var agentCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL",
 	"CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_SYS_RESOURCE"}
 
+// Where the parts of a stacked root are mounted for the agent, in its own image:
+// what it finds there is in agent.Stack, the directories in image.AgentFiles.
+const (
+	maxLayers    = 40
+	layerMount   = "/l/"
+	upperMount   = "/tmp" // where gVisor would put memory over an empty directory
+	stackedAgent = "/agent"
+)
+
+// stacked says whether the agent has to put the root together: where it has
+// more than one layer, or the writable one must be told apart.
+func stacked(s backend.Spec) bool { return len(s.Upper) > 0 || s.Track }
+
+// first is what PID 1 of the guest is told and may do.
+func first(s backend.Spec) (args, caps []string) {
+	if !stacked(s) {
+		return []string{agentPath}, agentCaps
+	}
+	args = []string{stackedAgent, "stack", strconv.Itoa(1 + len(s.Upper))}
+	if s.Track {
+		args = append(args, "track")
+	}
+	return args, append(slices.Clone(agentCaps), "CAP_SYS_ADMIN") // for as long as it mounts
+}
+
+// layers are the mounts that are given by descriptors, in their order.
+func layers(s backend.Spec) []ociMount {
+	if !stacked(s) {
+		return []ociMount{{Destination: agentMount, Type: "erofs", Source: "agent", Options: []string{"ro", "nosuid", "nodev"}}}
+	}
+	// A "bind" without a lower side, see mountConfs, is a file system of memory
+	// whose memory is the file of the writable layer.
+	out := []ociMount{{Destination: upperMount, Type: "bind", Source: "upper",
+		Options: []string{"mode=0755", "size=" + strconv.FormatInt(diskSize(s.Limits), 10)}}}
+	for i := range 1 + len(s.Upper) {
+		out = append(out, ociMount{Destination: layerMount + strconv.Itoa(i), Type: "erofs", Source: "layer", Options: []string{"ro"}})
+	}
+	return out
+}
+
+// mountConfs say what the root and the mounts of layers are made of.
+func mountConfs(s backend.Spec) string {
+	if !stacked(s) {
+		return fmt.Sprintf("erofs:anon:size=%d,erofs:none", diskSize(s.Limits))
+	}
+	return "erofs:none,none:anon" + strings.Repeat(",erofs:none", 1+len(s.Upper))
+}
+
+// imageFDs are the placeholders of all images of s.
+func imageFDs(s backend.Spec) string {
+	n := 2
+	if stacked(s) {
+		n = 2 + len(s.Upper)
+	}
+	var out []string
+	for i := range n {
+		out = append(out, "{image"+strconv.Itoa(i)+"}")
+	}
+	return strings.Join(out, ",")
+}
+
 func marshalSpec(s backend.Spec) ([]byte, error) {
 	// /run and /dev/shm are memory and count as memory; their size only keeps
 	// one from taking all of it in a single file.
 	half := "size=" + strconv.FormatInt(memorySize(s.Limits)/2, 10)
+	args, caps := first(s)
+	overlay := "anon"
+	if stacked(s) {
+		overlay = "none"
+	}
 	return json.Marshal(ociSpec{
 		Version: "1.1.0",
 		Process: ociProcess{
 			User: map[string]uint32{"uid": 0, "gid": 0},
-			Args: []string{agentPath}, Env: []string{}, Cwd: "/",
-			Capabilities: map[string][]string{"bounding": agentCaps, "effective": agentCaps, "permitted": agentCaps},
+			Args: args, Env: []string{}, Cwd: "/",
+			Capabilities: map[string][]string{"bounding": caps, "effective": caps, "permitted": caps},
 			Rlimits:      []ociRlimit{{"RLIMIT_NOFILE", 65536, 65536}, {"RLIMIT_CORE", 0, 0}},
 			NoNewPrivs:   true,
 		},
@@ -82,21 +150,20 @@ func marshalSpec(s backend.Spec) ([]byte, error) {
 		// where the guest's user may write.
 		Root:     ociRoot{Path: "/"},
 		Hostname: s.Hostname,
-		Mounts: []ociMount{
+		Mounts: append([]ociMount{
 			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}},
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "nodev", "noexec", "ro"}},
 			{Destination: "/dev", Type: "tmpfs", Source: "dev"},
 			{Destination: "/dev/pts", Type: "devpts", Source: "devpts"},
 			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "nodev", "mode=1777", half}},
 			{Destination: "/run", Type: "tmpfs", Source: "run", Options: []string{"nosuid", "nodev", "mode=0777", half}},
-			{Destination: agentMount, Type: "erofs", Source: "agent", Options: []string{"ro", "nosuid", "nodev"}},
-		},
+		}, layers(s)...),
 		Linux: ociLinux{Namespaces: []map[string]string{
 			{"type": "pid"}, {"type": "network"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}}},
 		Annotations: map[string]string{
 			"dev.gvisor.spec.rootfs.source":  "image",
 			"dev.gvisor.spec.rootfs.type":    "erofs",
-			"dev.gvisor.spec.rootfs.overlay": "anon",
+			"dev.gvisor.spec.rootfs.overlay": overlay,
 		},
 	})
 }
@@ -113,9 +180,9 @@ func bootArgs(s backend.Spec, numCPU int) []string {
 		"--overlay2=none", "--root=/",
 		"boot",
 		"--bundle=/", "--attached=true",
-		"--gofer-mount-confs=" + fmt.Sprintf("erofs:anon:size=%d,erofs:none", diskSize(s.Limits)),
+		"--gofer-mount-confs=" + mountConfs(s),
 		"--gofer-filestore-fds={upper}",
-		"--io-fds={image0}", "--io-fds={image1}",
+		"--io-fds=" + imageFDs(s),
 		"--start-sync-fd={sync}", "--controller-fd={control}", "--spec-fd={spec}",
 		"--stdio-fds={agent}", "--stdio-fds={agent2}", "--stdio-fds={null}",
 		"--total-memory=" + strconv.FormatInt(mem, 10), "--total-host-memory=" + strconv.FormatInt(mem, 10),

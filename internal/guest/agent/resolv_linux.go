@@ -11,14 +11,17 @@ import (
 // both are the same.
 const gatewayDNS = "192.0.0.1"
 
-// guestPath is what the first process of a guest is called.
-const guestPath = "/.berm/agent"
+// What the first process of a guest is called, and that of a stacked one.
+const (
+	guestPath   = "/.berm/agent"
+	stackedPath = "/agent"
+)
 
 // Resolve has names resolved by the gateway, if this guest has a link. A root
 // that cannot be written only goes without names. It does nothing anywhere but
 // in a guest: run by hand or by a test, the root is that of a host.
 func Resolve() error {
-	if os.Getpid() != 1 || os.Args[0] != guestPath {
+	if os.Getpid() != 1 || os.Args[0] != guestPath && os.Args[0] != stackedPath {
 		return nil
 	}
 	dev, err := os.ReadFile("/proc/net/dev")
