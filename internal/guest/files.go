@@ -226,6 +226,13 @@ func (c *Client) TarIn(ctx context.Context, dir string, uid, gid uint32, r io.Re
 	return c.push(ctx, MethodTarIn, "tar in", dir, q.Append(nil), r)
 }
 
+// TarKeep is TarIn with the owners and all mode bits that the archive says;
+// what it says nothing about is root's.
+func (c *Client) TarKeep(ctx context.Context, dir string, r io.Reader) error {
+	q := FileRequest{Path: dir, Keep: true}
+	return c.push(ctx, MethodTarIn, "tar in", dir, q.Append(nil), r)
+}
+
 func (c *Client) push(ctx context.Context, method int, op, path string, body []byte, r io.Reader) error {
 	ca, err := c.open(ctx, method, body)
 	if err != nil {

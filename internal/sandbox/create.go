@@ -13,6 +13,7 @@ import (
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/guest"
+	"github.com/bermhq/berm/internal/image"
 )
 
 // DeadlineSlack is what a run may take beside its exec: boot, copies in and
@@ -28,8 +29,13 @@ const hostname = "berm"
 // is asked of it waits in its stream. With one it answers when the guest has
 // said hello. Either way an error means that nothing is left.
 func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (api.Sandbox, error) {
+	return e.create(ctx, req, nil)
+}
+
+// create is Create, on a given root if there is one.
+func (e *Engine) create(ctx context.Context, req api.CreateRequest, on *image.Root) (api.Sandbox, error) {
 	caller := CallerOf(ctx)
-	w, err := e.decide(caller, req)
+	w, err := e.decide(caller, req, on)
 	if err != nil {
 		return api.Sandbox{}, err
 	}

@@ -18,6 +18,10 @@ const MaxFiles = 10000
 // TarIn unpacks a tar stream below dir, as the guest's user. The guest unpacks
 // it; nothing is unpacked on the host.
 func (e *Engine) TarIn(ctx context.Context, id, dir string, r io.Reader) error {
+	return e.tarIn(ctx, id, dir, &[2]uint32{api.GuestUID, api.GuestGID}, r)
+}
+
+func (e *Engine) tarIn(ctx context.Context, id, dir string, owner *[2]uint32, r io.Reader) error {
 	b, p, err := e.open(ctx, id, dir)
 	if err != nil {
 		return err
@@ -33,7 +37,11 @@ func (e *Engine) TarIn(ctx context.Context, id, dir string, r io.Reader) error {
 	limit := b.spec.Limits.DiskBytes + b.spec.Limits.DiskBytes/4 + 64<<20
 	lr := &io.LimitedReader{R: &watched{r: r, w: w}, N: limit}
 	t := e.tally(b, CallerOf(ctx).Actor, fileData{Path: p, Op: "tar-in"})
-	err = b.guest.TarIn(w.ctx, p, api.GuestUID, api.GuestGID, io.TeeReader(lr, t))
+	if in := io.TeeReader(lr, t); owner != nil {
+		err = b.guest.TarIn(w.ctx, p, owner[0], owner[1], in)
+	} else {
+		err = b.guest.TarKeep(w.ctx, p, in)
+	}
 	if lr.N <= 0 {
 		err = &api.Error{Code: api.CodeFileTooLarge, Message: fmt.Sprintf("copy in: more than the disk cap of %d bytes", b.spec.Limits.DiskBytes), Hint: "give the sandbox more room with --disk"}
 	}

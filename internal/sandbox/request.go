@@ -47,7 +47,7 @@ func badRequest(format string, args ...any) *api.Error {
 }
 
 // decide turns a request into what may be made, or refuses it.
-func (e *Engine) decide(c Caller, req api.CreateRequest) (w wanted, err error) {
+func (e *Engine) decide(c Caller, req api.CreateRequest, on *image.Root) (w wanted, err error) {
 	if w.link, err = e.links(c, &req); err != nil {
 		return w, err
 	}
@@ -80,7 +80,9 @@ func (e *Engine) decide(c Caller, req api.CreateRequest) (w wanted, err error) {
 	if req.Limits, verdict = policy.Limits(req.Limits); !verdict.Allow {
 		return w, verdict.Err()
 	}
-	if err := e.template(c, &w, req.Template); err != nil {
+	if on != nil {
+		w.image, w.resolved = *on, req.Template
+	} else if err := e.template(c, &w, req.Template); err != nil {
 		return w, err
 	}
 	most := 0.0

@@ -29,7 +29,7 @@ func (fs Files) tarIn(r guest.FileRequest, src io.Reader) error {
 		return err
 	}
 	defer root.Close()
-	in := unpacker{fs: fs, root: root, uid: int(r.UID), gid: int(r.GID)}
+	in := unpacker{fs: fs, root: root, uid: int(r.UID), gid: int(r.GID), keep: r.Keep}
 	tr := tar.NewReader(src)
 	for {
 		h, err := tr.Next()
@@ -51,6 +51,7 @@ type unpacker struct {
 	fs       Files
 	root     *os.Root
 	uid, gid int
+	keep     bool // what the archive says of owners and modes counts
 }
 
 func (in unpacker) entry(h *tar.Header, src io.Reader) error {
@@ -65,6 +66,10 @@ func (in unpacker) entry(h *tar.Header, src io.Reader) error {
 		return err
 	}
 	mode := os.FileMode(h.Mode & 0o777)
+	if in.keep {
+		mode = h.FileInfo().Mode() & (os.ModePerm | os.ModeSetuid | os.ModeSetgid | os.ModeSticky)
+		in.uid, in.gid = h.Uid, h.Gid // in is a copy
+	}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		if st, err := in.root.Lstat(name); err != nil || !st.IsDir() {
