@@ -25,6 +25,8 @@ type Limits struct {
 type Hierarchy struct {
 	V2      bool
 	parents map[string]string // v1: controller -> directory; v2: "" -> directory
+	hands   []string          // v2: controllers that groups below it get
+	base    bool              // v2: the parent is a group of Berm's own, there while groups are in it
 }
 
 // The controllers that the caps stand on. cpuacct and freezer are used where
@@ -50,10 +52,11 @@ func (h *Hierarchy) Create(name string, l Limits) (_ *Cgroup, err error) {
 			for _, dir := range made {
 				unix.Rmdir(dir)
 			}
+			c.dropBase()
 		}
 	}()
 	for _, dir := range c.dirs() {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := h.mkdir(dir); err != nil {
 			return nil, fmt.Errorf("cgroup: %w", err)
 		}
 		made = append(made, dir)
@@ -95,10 +98,20 @@ func (h *Hierarchy) Named(prefix string) []string {
 	return slices.Compact(out)
 }
 
-// Probe makes and removes a group with every limit, so that "can be enforced"
-// is a fact.
-func (h *Hierarchy) Probe(name string) error {
-	c, err := h.Create(name, Limits{MemoryBytes: 64 << 20, Tasks: 64, CPUs: 1})
+// Probe makes and removes a group with a limit of each controller that is not
+// missing, so that "can be enforced" is a fact.
+func (h *Hierarchy) Probe(name string, missing map[string]error) error {
+	l := Limits{MemoryBytes: 64 << 20, Tasks: 64, CPUs: 1}
+	if missing["memory"] != nil {
+		l.MemoryBytes = 0
+	}
+	if missing["pids"] != nil {
+		l.Tasks = 0
+	}
+	if missing["cpu"] != nil {
+		l.CPUs = 0
+	}
+	c, err := h.Create(name, l)
 	if err != nil {
 		return err
 	}
@@ -203,6 +216,9 @@ func (c *Cgroup) rmdir() error {
 		if err := unix.Rmdir(d); err != nil && err != unix.ENOENT {
 			errs = append(errs, fmt.Errorf("rmdir %s: %w", d, err))
 		}
+	}
+	if len(errs) == 0 {
+		c.dropBase()
 	}
 	return errors.Join(errs...)
 }

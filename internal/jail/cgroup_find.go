@@ -89,64 +89,6 @@ func (m cgMount) below(path string) string {
 	return dir
 }
 
-// findV2 picks our own cgroup or the nearest one above it that hands the needed
-// controllers to its children. A cgroup with processes cannot do so unless it
-// is the root, so where our own holds only our own processes they are moved
-// into a leaf first.
-func findV2(m cgMount, own string) (*Hierarchy, map[string]error) {
-	start := m.below(own)
-	var last error
-	for dir := start; ; dir = filepath.Dir(dir) {
-		if err := handDown(dir, dir == start); err != nil {
-			last = fmt.Errorf("%s: %w", dir, err)
-		} else {
-			return &Hierarchy{V2: true, parents: map[string]string{"": dir}}, nil
-		}
-		if dir == m.point || len(dir) <= 1 {
-			return &Hierarchy{V2: true}, allMissing(last)
-		}
-	}
-}
-
-func handDown(dir string, own bool) error {
-	if err := writable(dir); err != nil {
-		return err
-	}
-	control := filepath.Join(dir, "cgroup.subtree_control")
-	if hasAll(control, needed) {
-		return nil
-	}
-	if !hasAll(filepath.Join(dir, "cgroup.controllers"), needed) {
-		return fmt.Errorf("not all of %v are delegated to it", needed)
-	}
-	if own && len(procs(dir)) > 0 {
-		if err := leaf(dir); err != nil {
-			return err
-		}
-	}
-	return os.WriteFile(control, []byte("+"+strings.Join(needed, " +")), 0)
-}
-
-// leaf moves our own family of processes out of dir into a child of it.
-func leaf(dir string) error {
-	family := []int{os.Getpid(), os.Getppid()}
-	for _, p := range procs(dir) {
-		if !slices.Contains(family, p) && !slices.Contains(family, Parent(p)) {
-			return fmt.Errorf("process %d of somebody else is in it", p)
-		}
-	}
-	sub := filepath.Join(dir, "berm-host")
-	if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	for _, p := range procs(dir) {
-		if err := os.WriteFile(filepath.Join(sub, "cgroup.procs"), []byte(strconv.Itoa(p)), 0); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Parent is the parent of a process, 0 if there is none to be found.
 func Parent(pid int) int {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -157,20 +99,6 @@ func Parent(pid int) int {
 	}
 	ppid, _ := strconv.Atoi(f[1])
 	return ppid
-}
-
-func hasAll(file string, want []string) bool {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return false
-	}
-	have := strings.Fields(string(b))
-	for _, w := range want {
-		if !slices.Contains(have, w) {
-			return false
-		}
-	}
-	return true
 }
 
 func parseMounts(mountinfo string) []cgMount {

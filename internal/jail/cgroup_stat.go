@@ -27,12 +27,13 @@ type Gauge struct {
 	v2    bool
 	names []string // "controller/file", as Files
 	files []*os.File
+	peak  int64 // the most memory that Stat has seen
 }
 
 // gauged are the files that figures come from.
 func gauged(v2 bool) []string {
 	if v2 {
-		return []string{"/cpu.stat", "/memory.stat", "/memory.peak", "/memory.events", "/pids.current", "/pids.events"}
+		return []string{"/cpu.stat", "/memory.stat", "/memory.peak", "/memory.current", "/memory.events", "/pids.current", "/pids.events"}
 	}
 	return []string{"cpuacct/cpuacct.usage", "memory/memory.stat", "memory/memory.max_usage_in_bytes",
 		"memory/memory.oom_control", "pids/pids.current", "pids/pids.events"}
@@ -93,7 +94,8 @@ func (g *Gauge) Stat() (Stat, error) {
 		s.CPU = time.Duration(fields(read("/cpu.stat"))["usage_usec"]) * time.Microsecond
 		mem := fields(read("/memory.stat"))
 		s.Memory = mem["anon"] + mem["shmem"] + mem["kernel"]
-		s.MemoryPeak = number(read("/memory.peak"))
+		g.peak = max(g.peak, number(read("/memory.current")))
+		s.MemoryPeak = max(g.peak, number(read("/memory.peak"))) // the kernel keeps it since 5.19; before, the most that was seen
 		s.OOMKills = fields(read("/memory.events"))["oom_kill"]
 		s.Tasks = number(read("/pids.current"))
 		s.TaskFails = fields(read("/pids.events"))["max"]
