@@ -1,5 +1,7 @@
 package api
 
+import "strings"
+
 // Template is one thing that sandboxes start from.
 type Template struct {
 	Name      string `json:"name"`
@@ -104,4 +106,28 @@ type WorkTree struct {
 	Parent      string `json:"parent,omitempty"`
 	Layers      int    `json:"layers"`
 	SizeBytes   int64  `json:"size_bytes"`
+}
+
+// TreePrefix begins the names of workspaces, which are kept as templates are:
+// TreePrefix + tenant + "/" + id.
+const TreePrefix = "workspace/"
+
+// ValidTemplate says whether something that is made may be called so: letters,
+// digits and . _ / : @ -, 128 at most, and no word of the routes.
+func ValidTemplate(name string) bool {
+	switch name {
+	case "", "build", "builds", "import", "pull":
+		return false
+	}
+	if len(name) > 128 || strings.HasPrefix(name, TreePrefix) || strings.ContainsAny(name[:1], "._/:@-") {
+		return false
+	}
+	for _, part := range strings.Split(name, "/") {
+		if strings.Trim(part, ".") == "" {
+			return false // no path
+		}
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._/:@-", r)
+	})
 }

@@ -131,7 +131,7 @@ func TestEveryRoute(t *testing.T) {
 	drop(c.WaitBuild(ctx, "b", nil))
 	drop(c.CancelBuild(ctx, "b"))
 	drop(c.FollowBuild(ctx, "b", nil))
-	drop(c.CreateWorkspace(ctx, "", strings.NewReader("x")))
+	drop(c.PutWorkspace(ctx, "", strings.NewReader("x")))
 	drop(c.Workspace(ctx, "w"))
 	drop(c.Changes(ctx, "s", "/"))
 	drop(c.Tokens(ctx))

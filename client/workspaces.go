@@ -9,10 +9,10 @@ import (
 	"github.com/bermhq/berm/api"
 )
 
-// CreateWorkspace keeps a tree that sandboxes can find in /workspace: a tar of
+// PutWorkspace keeps a tree that sandboxes can find in /workspace: a tar of
 // it, or with a parent of what has changed since, where a file .wh.NAME says
 // that NAME is gone.
-func (c *Client) CreateWorkspace(ctx context.Context, parent string, tree io.Reader) (t api.WorkTree, err error) {
+func (c *Client) PutWorkspace(ctx context.Context, parent string, tree io.Reader) (t api.WorkTree, err error) {
 	path := "/v1/workspaces"
 	if parent != "" {
 		path += "?parent=" + url.QueryEscape(parent)

@@ -9,7 +9,7 @@ import (
 )
 
 func (s *server) hostRoutes() map[string]handler {
-	routes := map[string]handler{
+	return map[string]handler{
 		"healthz": s.healthz,
 		"openapi": bare(s.openapi),
 		"metrics": bare(s.metrics),
@@ -20,11 +20,6 @@ func (s *server) hostRoutes() map[string]handler {
 		"leaks":   bare(s.leaks),
 		"top":     bare(s.top),
 	}
-	if s.opt.Templates != nil {
-		routes["template.list"] = bare(s.listTemplates)
-		routes["template.get"] = bare(s.getTemplate)
-	}
-	return routes
 }
 
 // healthz says that the server serves, and nothing about it.
@@ -118,24 +113,4 @@ func (s *server) top(w http.ResponseWriter, r *http.Request) error {
 	}
 	reply(w, http.StatusOK, t)
 	return nil
-}
-
-func (s *server) listTemplates(w http.ResponseWriter, r *http.Request) error {
-	list := s.opt.Templates()
-	if list == nil {
-		list = []api.Template{}
-	}
-	reply(w, http.StatusOK, list)
-	return nil
-}
-
-func (s *server) getTemplate(w http.ResponseWriter, r *http.Request) error {
-	name := r.PathValue("name")
-	for _, t := range s.opt.Templates() {
-		if t.Name == name {
-			reply(w, http.StatusOK, t)
-			return nil
-		}
-	}
-	return &api.Error{Code: api.CodeTemplateNotFound, Message: "template " + clip(name) + " does not exist", Hint: "GET /v1/templates lists them"}
 }

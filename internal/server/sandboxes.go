@@ -44,6 +44,11 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req.Bound = bound(r)
+	if req.Workspace != "" {
+		if name, err := treeName(r.Context(), req.Workspace); err == nil {
+			s.uses.again(name)
+		}
+	}
 	keys := r.Header.Values("Idempotency-Key")
 	if len(keys) > 0 && !req.Bound { // a connection is its own key
 		return s.createOnce(w, r, req, keys)

@@ -20,6 +20,7 @@ import (
 	"github.com/bermhq/berm/internal/auth"
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/store"
+	"github.com/bermhq/berm/internal/template"
 )
 
 // Auth knows the tokens; internal/auth has it.
@@ -61,7 +62,9 @@ type Options struct {
 	// that the connection came in on.
 	Hosts     []string
 	Version   api.Version
-	Templates func() []api.Template // nil: no routes for templates
+	Templates func() []api.Template // what can be listed where there is no Shelf; nil: nothing
+	Shelf     template.Service      // the templates; nil: none can be made or removed
+	Builds    Builds                // what makes them in steps; nil: nothing
 	Meter     *Meter                // what GET /metrics shows; nil: one of its own
 
 	// WriteTimeout ends an answer whose client takes nothing for this long; 0: 1 minute.
@@ -131,6 +134,7 @@ type server struct {
 	pool     pool            // what waits for clients
 	checkup  *checkup        // what the host offers
 	turns    *turns          // looks through the log
+	uses     uses            // of trees
 	stopping context.Context // see Options
 
 	mu      sync.Mutex
@@ -145,6 +149,7 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 	s := &server{
 		e: e, opt: opt, open: map[string]int{}, tenants: map[string]int{}, stopping: opt.Stopping, meter: opt.Meter,
 		turns:    newTurns(),
+		uses:     uses{at: map[string]time.Time{}},
 		checkup:  newCheckup(),
 		pool:     pool{tenant: map[string]int64{}},
 		once:     once{now: time.Now, done: map[string]*attempt{}},
@@ -153,7 +158,7 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 	handlers := map[string]handler{}
 	for _, part := range []map[string]handler{
 		s.hostRoutes(), s.sandboxRoutes(), s.eventRoutes(), s.tokenRoutes(),
-		s.execRoutes(), s.fsRoutes(), s.proxyRoutes(), s.logsRoutes(),
+		s.execRoutes(), s.fsRoutes(), s.proxyRoutes(), s.logsRoutes(), s.templateRoutes(),
 	} {
 		for name, h := range part {
 			if handlers[name] != nil {

@@ -123,6 +123,13 @@ func (x *sse) comment(text string) error {
 	return x.put([]byte(": " + text + "\n\n"))
 }
 
+// line sends a line of text as data, without a name.
+func (x *sse) line(text string) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.put([]byte("data: " + text + "\n\n"))
+}
+
 // bare sends an event that has no data.
 func (x *sse) bare(name string) error {
 	x.mu.Lock()

@@ -57,17 +57,16 @@ var visits = map[string]visit{
 
 	"sandbox.changes": {query: "?dir=/workspace", status: 501, code: api.CodeUnavailable},
 
-	"template.delete":       {status: 501, code: api.CodeUnavailable},
-	"template.export":       {status: 501, code: api.CodeUnavailable},
-	"template.import":       {status: 501, code: api.CodeUnavailable},
-	"template.pull":         {status: 501, code: api.CodeUnavailable},
-	"template.build":        {status: 501, code: api.CodeUnavailable},
-	"template.builds":       {status: 501, code: api.CodeUnavailable},
-	"template.build.get":    {status: 501, code: api.CodeUnavailable},
-	"template.build.cancel": {status: 501, code: api.CodeUnavailable},
-	"template.build.logs":   {status: 501, code: api.CodeUnavailable},
-	"workspace.create":      {status: 501, code: api.CodeUnavailable},
-	"workspace.get":         {status: 501, code: api.CodeUnavailable},
+	"template.delete":       {status: 404, code: api.CodeTemplateNotFound},
+	"template.export":       {status: 404, code: api.CodeTemplateNotFound},
+	"template.import":       {query: "?name=made&replace=1", body: "x", status: 201},
+	"template.pull":         {body: `{"image_ref":"a.test/b:c","replace":true}`, status: 202},
+	"template.build":        {body: `{"name":"built","replace":true}`, status: 202},
+	"template.build.get":    {status: 404, code: api.CodeBuildNotFound},
+	"template.build.cancel": {status: 404, code: api.CodeBuildNotFound},
+	"template.build.logs":   {status: 404, code: api.CodeBuildNotFound},
+	"workspace.create":      {body: "x", status: 201},
+	"workspace.get":         {status: 404, code: api.CodeWorkspaceNotFound},
 
 	"audit.verify":     {status: 200},
 	"token.create":     {body: `{"role":"agent"}`, status: 201},
@@ -78,7 +77,8 @@ var visits = map[string]visit{
 
 // nodes are the routes that are about every tenant: those of other tenants get
 // 403, whatever their role.
-var nodes = map[string]bool{"metrics": true, "leaks": true, "audit.head": true, "audit.verify": true, "audit.export": true}
+var nodes = map[string]bool{"template.delete": true, "template.export": true, "template.import": true, "template.pull": true, "template.build": true,
+	"template.builds": true, "template.build.get": true, "template.build.cancel": true, "template.build.logs": true, "metrics": true, "leaks": true, "audit.head": true, "audit.verify": true, "audit.export": true}
 
 // own are the routes that answer another tenant 404 although no sandbox is in
 // their path.
@@ -117,8 +117,12 @@ func TestTable(t *testing.T) {
 			if tenants[who] == "default" && r.Missing == "" && byID {
 				id, fresh = w.create(agent, `{}`), true
 			}
+			name := "host"
+			if r.Name == "template.delete" || r.Name == "template.export" {
+				name = "a%2Fb:c"
+			}
 			path := strings.NewReplacer("{id}", id, "{exec}", api.NewID(api.KindExec), "{port}", "9", "{path...}", "x",
-				"{subject}", "run-1", "{name}", "host", "{token}", "t-none").Replace(r.Path)
+				"{subject}", "run-1", "{name}", name, "{token}", "t-none").Replace(r.Path)
 			path = strings.NewReplacer("{session}", "x", "{snapshot}", "x", "{build}", "x", "{workspace}", api.NewID(api.KindTree)).Replace(path)
 			method := r.Method
 			if method == "ANY" {

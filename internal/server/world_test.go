@@ -24,6 +24,7 @@ import (
 	"github.com/bermhq/berm/internal/server"
 	"github.com/bermhq/berm/internal/store"
 	"github.com/bermhq/berm/internal/testkit"
+	"github.com/bermhq/berm/internal/testkit/shelves"
 )
 
 // A world is a whole server on a TCP port, with tokens, over the fake backend.
@@ -35,6 +36,9 @@ type world struct {
 	log   *syncBuffer
 	url   string
 	http  *http.Client
+
+	shelf  *shelves.Shelf
+	builds *shelves.Builds
 
 	be     *mem.Backend
 	opt    server.Options
@@ -51,9 +55,11 @@ func newWorldWith(t *testing.T, engine sandbox.Options, adjust ...func(*server.O
 	w.be = mem.New(mem.Options{Boundary: api.BoundaryUserKernel, Dir: t.TempDir(), Gateway: func(id string, c *net.UnixConn) { go engine.Egress.Serve(id, c) }})
 	opt := server.Options{
 		Log: slog.New(slog.NewTextHandler(w.log, nil)), Auth: w.auth, Store: w.store, BadTokens: 1 << 20,
-		Version:   api.Version{Version: "v1"},
-		Templates: func() []api.Template { return []api.Template{{Name: "host", IsGlobal: true}} },
+		Version: api.Version{Version: "v1"},
 	}
+	w.shelf = shelves.New()
+	w.builds = &shelves.Builds{Shelf: w.shelf}
+	opt.Shelf, opt.Builds = w.shelf, w.builds
 	for _, f := range adjust {
 		f(&opt)
 	}
