@@ -70,6 +70,10 @@ type BuildRequest struct {
 	Limits     Limits            `json:"limits,omitzero"`  // of the sandboxes that steps run in
 	Egress     []string          `json:"egress,omitempty"` // targets that steps may reach beside the presets that they need
 	NoCache    bool              `json:"no_cache,omitempty"`
+	// Recipe is one that Berm brings along, as code-interpreter; Name is the same
+	// where none is given.
+	Recipe    string `json:"recipe,omitempty"`
+	NoNetwork bool   `json:"no_network,omitempty"` // steps reach nothing at all
 }
 
 // States of a Build.

@@ -75,6 +75,7 @@ func (s *server) buildForm(w http.ResponseWriter, r *http.Request, boundary stri
 	if err != nil {
 		return f.why(err)
 	}
+	req.Name = cmp.Or(req.Name, req.Recipe)
 	if err := makes(req.Name); err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (s *server) buildForm(w http.ResponseWriter, r *http.Request, boundary stri
 
 // noSource says that a request leaves it to its file what is made.
 func noSource(req api.BuildRequest) bool {
-	return req.ImageRef == "" && req.From == "" && req.Dockerfile == "" && len(req.Debs) == 0
+	return req.ImageRef == "" && req.From == "" && req.Dockerfile == "" && req.Recipe == "" && len(req.Debs) == 0
 }
 
 // why is what went wrong with a form: what the client did goes before what

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"unicode"
@@ -28,6 +29,7 @@ func (s *server) pullTemplate(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) startBuild(w http.ResponseWriter, r *http.Request, req api.BuildRequest) error {
+	req.Name = cmp.Or(req.Name, req.Recipe)
 	if err := makes(req.Name); err != nil {
 		return err
 	}
