@@ -8,7 +8,7 @@ import (
 
 // The subset of EROFS that is written and read here: blocks of 4096 bytes,
 // extended inodes, plain data, symlink targets behind their inode, no
-// attributes, no compression. Metadata starts in block 1, the root's inode
+// attributes, no compression, no devices but whiteouts. Metadata starts in block 1, the root's inode
 // first; then come directories and files, each from a block of its own.
 const (
 	blockSize  = 4096
@@ -25,6 +25,7 @@ const (
 
 	kindFile = 1
 	kindDir  = 2
+	kindChar = 3
 	kindLink = 7
 )
 
@@ -38,6 +39,8 @@ func kind(mode uint32) byte {
 		return kindDir
 	case typeLink:
 		return kindLink
+	case typeChar:
+		return kindChar
 	}
 	return kindFile
 }

@@ -87,7 +87,7 @@ func addSkeleton(t *tree) error {
 			return err
 		}
 	}
-	return t.add(tmpMark, newFile(0o600, nil))
+	return t.provide(tmpMark, 0o600, "")
 }
 
 // addGuestFiles writes the files of /etc that say who and where the guest is.
@@ -117,7 +117,7 @@ func addGuestFiles(t *tree) error {
 		files["/etc/group"] = mergeID(old, name+":x:1000:")
 	}
 	for path, content := range files {
-		if err := t.add(path, newFile(0o644, []byte(content))); err != nil {
+		if err := t.provide(path, 0o644, content); err != nil {
 			return err
 		}
 	}
@@ -126,12 +126,28 @@ func addGuestFiles(t *tree) error {
 		"/etc/nsswitch.conf": nsswitchFile,
 	} {
 		if t.find(path) == nil {
-			if err := t.add(path, newFile(0o644, []byte(content))); err != nil {
+			if err := t.provide(path, 0o644, content); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// provide puts a file of root's at path, unless the same is there: what a layer
+// need not change it does not hold.
+func (t *tree) provide(path string, perm uint32, content string) error {
+	names, err := split(path)
+	if err != nil {
+		return err
+	}
+	if n, err := t.walk(names, false, false); err == nil && n.isFile() && n.mode == typeFile|perm && n.uid == 0 && n.gid == 0 &&
+		n.size == int64(len(content)) {
+		if old, ok := readSmall(t, path); ok && old == content {
+			return nil
+		}
+	}
+	return t.add(path, newFile(perm, []byte(content)))
 }
 
 // readSmall reads a file of the tree. It follows symlinks inside the tree only.

@@ -1,7 +1,6 @@
 package image
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/bermhq/berm/api"
 )
@@ -122,99 +120,6 @@ func (p progressReader) Read(b []byte) (int, error) {
 // readTar reads an archive of size bytes into a tree. Entries of kinds that an
 // image does not have are left out; of several with one name the last counts.
 func readTar(src io.ReaderAt, size int64, sp *spool, m *meter) (*tree, error) {
-	t := newTree()
-	at := io.NewSectionReader(src, 0, size)
-	r := tar.NewReader(at)
-	for count := 0; ; count++ {
-		h, err := r.Next()
-		if err == io.EOF {
-			if count == 0 {
-				return nil, errNoTar
-			}
-			return t, nil
-		}
-		if count == 0 && (err == tar.ErrHeader || err == io.ErrUnexpectedEOF) {
-			return nil, errNoTar
-		}
-		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", count+1, err)
-		}
-		if count >= maxNodes {
-			return nil, errTooMany
-		}
-		pos, err := at.Seek(0, io.SeekCurrent)
-		if err != nil {
-			return nil, err
-		}
-		if err := m.add(0, 1); err != nil {
-			return nil, err
-		}
-		if err := addEntry(t, h, r, rangeSource{src, pos, h.Size}, sp); err != nil {
-			return nil, err
-		}
-		m.now.Done = pos
-	}
-}
-
-func addEntry(t *tree, h *tar.Header, r io.Reader, content rangeSource, sp *spool) error {
-	n := &node{mode: uint32(h.Mode & 0o1777), uid: id32(h.Uid), gid: id32(h.Gid), mtime: epoch}
-	if sec := h.ModTime.Unix(); sec >= 0 && sec < 1<<36 {
-		n.mtime, n.nsec = sec, uint32(h.ModTime.Nanosecond())
-	}
-	switch h.Typeflag {
-	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
-		if h.Size < 0 {
-			return fmt.Errorf("%.200q: negative size", h.Name)
-		}
-		n.mode, n.size, n.src = n.mode|typeFile, h.Size, content
-		if isSparseEntry(h) {
-			if h.Size > sp.left {
-				return errSpool
-			}
-			piece, err := sp.take(r, true)
-			if err != nil {
-				return fmt.Errorf("%.200q: %w", h.Name, err)
-			}
-			n.src, n.size = piece, piece.size
-		}
-	case tar.TypeDir:
-		n.mode, n.kids = n.mode|typeDir, map[string]*node{}
-	case tar.TypeSymlink:
-		if h.Linkname == "" || len(h.Linkname) >= maxPath || strings.IndexByte(h.Linkname, 0) >= 0 {
-			return fmt.Errorf("%.200q: symlink target of %d bytes: %w", h.Name, len(h.Linkname), errBadName)
-		}
-		n.mode, n.target = typeLink|0o777, h.Linkname
-	case tar.TypeLink:
-		names, err := split(h.Linkname)
-		if err != nil {
-			return fmt.Errorf("%.200q: link to %.200q: %w", h.Name, h.Linkname, err)
-		}
-		old, err := t.walk(names, false, false)
-		if err != nil || old.isDir() {
-			return fmt.Errorf("%.200q: link to %.200q, which is no file of this archive so far", h.Name, h.Linkname)
-		}
-		n = old
-	default: // devices, pipes, and what later versions may add
-		return nil
-	}
-	return t.add(h.Name, n)
-}
-
-func isSparseEntry(h *tar.Header) bool {
-	if h.Typeflag == tar.TypeGNUSparse {
-		return true
-	}
-	for k := range h.PAXRecords {
-		if strings.HasPrefix(k, "GNU.sparse.") {
-			return true
-		}
-	}
-	return false
-}
-
-func id32(id int) uint32 {
-	if id < 0 || int64(id) >= 1<<32-1 {
-		return 65534
-	}
-	return uint32(id)
+	u := unpacker{t: newTree(), sp: sp, m: m, perm: 0o1777, at: src}
+	return u.t, u.read(io.NewSectionReader(src, 0, size))
 }

@@ -12,6 +12,7 @@ const (
 	typeFile = 0o100000
 	typeDir  = 0o040000
 	typeLink = 0o120000
+	typeChar = 0o020000 // only as a whiteout, device 0:0
 )
 
 // Bounds on any tree, whatever it came from.
@@ -20,6 +21,7 @@ const (
 	maxName   = 255
 	maxPath   = 4096 // also of a symlink's target
 	maxHops   = 40   // symlinks followed on one path
+	maxDepth  = 2200 // directories inside each other: more than a path has, far from the end of the stack
 	epoch     = 1577836800
 	agentID   = 1000
 	agentName = "agent"
@@ -28,6 +30,7 @@ const (
 var (
 	errNotDir   = errors.New("not a directory")
 	errTooDeep  = errors.New("too many levels of symbolic links")
+	errNested   = errors.New("too many directories inside each other")
 	errBadName  = errors.New("invalid name")
 	errTooMany  = errors.New("more than 2000000 entries")
 	errNotFound = errors.New("no such file or directory")
@@ -65,9 +68,13 @@ func newLink(target string) *node {
 	return &node{mode: typeLink | 0o777, target: target, mtime: epoch}
 }
 
+// newWhiteout is what an overlay takes for "there is nothing of this name".
+func newWhiteout() *node { return &node{mode: typeChar} }
+
 func (n *node) isDir() bool  { return n.mode&typeMask == typeDir }
 func (n *node) isFile() bool { return n.mode&typeMask == typeFile }
 func (n *node) isLink() bool { return n.mode&typeMask == typeLink }
+func (n *node) isGone() bool { return n.mode&typeMask == typeChar }
 
 // A tree is a root filesystem that is being put together.
 type tree struct {
@@ -140,6 +147,9 @@ func (t *tree) walk(names []string, follow, create bool) (*node, error) {
 		}
 		if !kid.isDir() {
 			return nil, errNotDir
+		}
+		if len(stack) >= maxDepth {
+			return nil, errNested
 		}
 		stack = append(stack, kid)
 	}
