@@ -23,6 +23,8 @@ type Template struct {
 	// Root grants commands the guest's root: user "root" in an exec is allowed,
 	// and it is the default where Config.User says so.
 	Root bool `json:"root,omitempty"`
+	// Notes say what the template has not, of what it was made from.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // TemplateLayer is one read-only EROFS file that templates share.

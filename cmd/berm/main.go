@@ -26,6 +26,10 @@ func main() {
 			os.Exit(part(daemon.RunWorker))
 		case "presets":
 			os.Exit(part(daemon.RunPresets))
+		case "librarian":
+			os.Exit(part(daemon.RunLibrarian))
+		case "maker":
+			os.Exit(part(daemon.RunMaker))
 		}
 	}
 	os.Exit(cli.Main(context.Background(), cli.Env{

@@ -37,6 +37,7 @@ type ground struct {
 	token   *os.File // state/token
 	urlFile *os.File // state/url
 	presets *presets
+	shelf   *librarian
 }
 
 // claim makes this process the one daemon of its state directory.
@@ -100,6 +101,7 @@ func (g *ground) close() {
 		}
 	}
 	g.presets.close()
+	g.shelf.close()
 	if g.keeper != nil {
 		g.keeper.Close()
 	}
@@ -150,7 +152,7 @@ func (g *ground) images(ctx context.Context, o ServeOptions) (err error) {
 		return err
 	}
 	if g.host.Built {
-		dropOld(store, g.host)
+		dropOld(store, g.host, shelf(store, nil).Uses)
 	}
 	return nil
 }

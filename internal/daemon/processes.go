@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/gvisor"
 	"github.com/bermhq/berm/internal/egress"
@@ -26,6 +25,7 @@ import (
 const (
 	fdOwner  = 3 // keeper: ends with the caller. worker: connections from it
 	fdEngine = 4 // the socket between worker and keeper
+	fdShelf  = 5 // worker: the store of templates
 )
 
 // RunKeeper is the main of the keeper process. Its arguments are: state
@@ -90,6 +90,10 @@ func RunWorker(args []string) error {
 	if err != nil {
 		return err
 	}
+	templates, err := borrowed()
+	if err != nil {
+		return err
+	}
 	host := sandbox.HostFacts()
 	var broker *egress.Broker
 	confine := jail.Confine
@@ -111,11 +115,11 @@ func RunWorker(args []string) error {
 	}
 	engine := sandbox.New([]backend.Backend{gvisor.New(k, set.Agent, opt)}, sandbox.Options{
 		Host: host, Egress: broker, Presets: knownPresets(set.Presets),
-		Images: func(template string) (image.Root, error) {
-			if root, ok := set.Images[template]; ok {
+		Images: func(name string) (image.Root, error) {
+			if root, ok := set.Images[name]; ok {
 				return root, nil
 			}
-			return image.Root{}, &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("no template %.80q", template), Hint: "berm help run"}
+			return findRoot(templates, name)
 		},
 	})
 	srv := &http.Server{Handler: server.New(engine, server.Options{}), ReadHeaderTimeout: 10 * time.Second}

@@ -113,6 +113,10 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		return err
 	}
 
+	if g.shelf, err = newLibrarian(g.state, g.host); err != nil {
+		return err
+	}
+
 	if err := jail.Drop(g.uid); err != nil {
 		return err
 	}
@@ -390,24 +394,11 @@ func (d *daemon) close() {
 }
 
 // image is the root of a template.
-func (d *daemon) image(template string) (image.Root, error) {
-	if template == image.Host {
+func (d *daemon) image(name string) (image.Root, error) {
+	if name == image.Host {
 		return image.Root{Layers: []string{d.g.host.Name}}, nil
 	}
-	return image.Root{}, &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("no template %.80q", template), Hint: "berm template ls"}
-}
-
-// templates lists what sandboxes can be made from.
-func (d *daemon) templates() []api.Template {
-	h := api.Template{Name: image.Host, SizeBytes: d.g.host.Bytes, CPU: api.DefaultCPUs, MemoryMB: api.DefaultMemoryBytes >> 20, IsGlobal: true,
-		Label: "the tools of this host"}
-	all := []api.Template{h}
-	for _, name := range sandbox.Aliases() {
-		a := h
-		a.Name, a.Resolved = name, image.Host
-		all = append(all, a)
-	}
-	return all
+	return findRoot(d.g.shelf, name)
 }
 
 // ownMemory is the memory of this host, in bytes.

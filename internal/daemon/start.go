@@ -27,6 +27,7 @@ import (
 	"github.com/bermhq/berm/internal/keeper"
 	"github.com/bermhq/berm/internal/policy"
 	"github.com/bermhq/berm/internal/sandbox"
+	"github.com/bermhq/berm/internal/template"
 )
 
 // Options say what to start.
@@ -55,6 +56,7 @@ type Local struct {
 	worker *exec.Cmd
 	keeper *exec.Cmd
 	lease  *jail.Lease
+	lent   func() // ends the worker's loan of the store of templates
 }
 
 // DefaultStateDir is where Berm keeps everything: BERM_STATE, else a place by
@@ -161,14 +163,16 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 			l.Close()
 		}
 	}()
+	o.Image.Rustup = rustups()
+	store := image.Open(filepath.Join(state, "templates"))
+	kept := shelf(store, func(ctx context.Context) (image.Image, error) { return store.Resolve(ctx, image.Host, o.Image) })
 	// Both processes come up while this one looks for the images.
-	if err := l.spawn(o, state, runtimeFile); err != nil {
+	if err := l.spawn(ctx, o, state, runtimeFile, kept); err != nil {
 		return nil, err
 	}
 	if o.NoImage {
 		return l, l.conns.tell(setup{})
 	}
-	store := image.Open(filepath.Join(state, "templates"))
 	if !o.NoSweep {
 		go store.Sweep() // beside the start; what it cannot finish, the next one does
 	}
@@ -183,22 +187,36 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if err != nil {
 		return nil, unusable(state, err)
 	}
-	o.Image.Rustup = rustups()
-	img, err := store.Resolve(ctx, o.Template, o.Image)
+	root, err := l.root(ctx, o, store, kept)
 	if err != nil {
 		return nil, err
-	}
-	if img.Built {
-		dropOld(store, img)
-	}
-	l.Template = img.Template
-	if img.Template != image.Host {
-		l.Template = templateName(img.Template)
 	}
 	if err := <-wanted; err != nil {
 		return nil, err
 	}
-	return l, l.conns.tell(setup{Agent: agent, Images: map[string]image.Root{l.Template: {Layers: []string{img.Name}}}, Presets: presets})
+	return l, l.conns.tell(setup{Agent: agent, Images: map[string]image.Root{l.Template: root}, Presets: presets})
+}
+
+// root finds what a run boots: a template by its name, else what a store of
+// images takes.
+func (l *Local) root(ctx context.Context, o Options, store *image.Store, kept *template.Store) (image.Root, error) {
+	if o.Template != "" && o.Template != image.Host && !strings.HasPrefix(o.Template, ".") && !filepath.IsAbs(o.Template) {
+		if root, err := kept.Resolve(ctx, o.Template); err == nil {
+			l.Template = o.Template
+			return root, nil
+		}
+	}
+	img, err := store.Resolve(ctx, o.Template, o.Image)
+	if err != nil {
+		return image.Root{}, err
+	}
+	if img.Built {
+		dropOld(store, img, kept.Uses)
+	}
+	if l.Template = img.Template; img.Template != image.Host {
+		l.Template = templateName(img.Template)
+	}
+	return image.Root{Layers: []string{img.Name}}, nil
 }
 
 // templateName is the name of a template that has a path: its last part, with
@@ -217,16 +235,16 @@ func templateName(path string) string {
 }
 
 // dropOld removes images that img replaces: of the same template with the same
-// options, from an earlier state of it. A sandbox that runs on one holds it
+// options, from an earlier state of it, and that no template holds. A sandbox that runs on one holds it
 // open; ten minutes are for one that is only just being started.
-func dropOld(store *image.Store, img image.Image) {
+func dropOld(store *image.Store, img image.Image, used func(name string) bool) {
 	now, err := store.Manifest(img.Name)
 	if err != nil {
 		return
 	}
 	store.GC(func(name string) bool {
 		old, err := store.Manifest(name)
-		return err != nil || name == img.Name || old.Template != now.Template || time.Since(old.Created) < 10*time.Minute ||
+		return err != nil || used(name) || name == img.Name || old.Template != now.Template || time.Since(old.Created) < 10*time.Minute ||
 			!slices.Equal(old.Include, now.Include) || !slices.Equal(old.Exclude, now.Exclude)
 	})
 }
@@ -258,7 +276,7 @@ func only(l api.Limits, link bool) keeper.Ceiling {
 	return c
 }
 
-func (l *Local) spawn(o Options, state, runtimeFile string) error {
+func (l *Local) spawn(ctx context.Context, o Options, state, runtimeFile string, kept template.Service) error {
 	if err := closeOnExec(); err != nil {
 		return err
 	}
@@ -276,6 +294,12 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 			return err
 		}
 	}
+	loan, end, err := lend(ctx, kept)
+	if err != nil {
+		return err
+	}
+	defer loan.Close()
+	l.lent = end
 	var ceiling []byte
 	if o.Only != nil {
 		var err error
@@ -312,7 +336,7 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 		keeperAttr.UidMappings, keeperAttr.GidMappings = one(os.Geteuid()), one(os.Getegid())
 	}
 	keeperCmd := command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode, sweep, string(ceiling))
-	workerCmd := command(o, workerAttr, []*os.File{theirs[1], ours[2]}, "worker", state, strconv.Itoa(uid), sockets)
+	workerCmd := command(o, workerAttr, []*os.File{theirs[1], ours[2], loan}, "worker", state, strconv.Itoa(uid), sockets)
 
 	// The parent-death signal goes with the thread that forks.
 	runtime.LockOSThread()
@@ -325,7 +349,6 @@ func (l *Local) spawn(o Options, state, runtimeFile string) error {
 		return fmt.Errorf("start worker: %w", err)
 	}
 	l.worker = workerCmd
-	var err error
 	if l.owner, err = jail.Conn(ours[0]); err != nil {
 		return err
 	}
@@ -371,6 +394,9 @@ func (l *Local) Close() error {
 			errs = append(errs, fmt.Errorf("%s: %w", c.Args[1], err))
 		}
 		late.Stop()
+	}
+	if l.lent != nil {
+		l.lent()
 	}
 	l.lease.Release()
 	if len(errs) > 0 {

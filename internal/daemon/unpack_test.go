@@ -220,7 +220,7 @@ func TestDropOld(t *testing.T) {
 	age(foreign)
 	young := build(tmpl, "two!")
 	last := build(tmpl, "three")
-	dropOld(store, last)
+	dropOld(store, last, func(string) bool { return false })
 	for _, c := range []struct {
 		name string
 		img  image.Image

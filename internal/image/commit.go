@@ -49,8 +49,27 @@ func (s *Store) commit(p *plan, m *meter, man Manifest) (Image, error) {
 		return Image{}, err
 	}
 	man.Bytes, man.Inodes, man.Created = p.blocks*blockSize, len(p.nodes), time.Now().UTC().Truncate(time.Second)
+	return s.keep(f, m, man, nil)
+}
+
+// keep gives an image that is complete its name.
+func (s *Store) keep(f tempFile, m *meter, man Manifest, hold func(name string) error) (_ Image, err error) {
 	if man.Name, err = contentName(f, man.Bytes, m); err != nil {
 		return Image{}, err
+	}
+	if hold != nil {
+		if err := hold(man.Name); err != nil {
+			return Image{}, err
+		}
+	}
+	img := Image{Name: man.Name, Path: s.Path(man.Name), Template: man.Template, Bytes: man.Bytes, Built: true, LeftOut: man.LeftOut}
+	// What is there already may be in use, and is the same. Its manifest says who
+	// had it made first: what is kept for one reason must not go for another.
+	if info, err := os.Lstat(s.Path(man.Name)); err == nil && info.Size() == man.Bytes && info.Mode().IsRegular() {
+		if _, err := s.Manifest(man.Name); err == nil {
+			now := time.Now()
+			return img, os.Chtimes(s.Path(man.Name), now, now)
+		}
 	}
 	if err := f.Chmod(0o444); err != nil {
 		return Image{}, err
@@ -58,13 +77,7 @@ func (s *Store) commit(p *plan, m *meter, man Manifest) (Image, error) {
 	if err := s.writeJSON(filepath.Join(s.dir, man.Name+".json"), man); err != nil {
 		return Image{}, err
 	}
-	// What is there already may be in use, and is the same.
-	if info, err := os.Lstat(s.Path(man.Name)); err != nil || info.Size() != man.Bytes {
-		if err := os.Rename(f.Name(), s.Path(man.Name)); err != nil {
-			return Image{}, err
-		}
-	}
-	return Image{Name: man.Name, Path: s.Path(man.Name), Template: man.Template, Bytes: man.Bytes, Built: true, LeftOut: man.LeftOut}, nil
+	return img, os.Rename(f.Name(), s.Path(man.Name))
 }
 
 // writeJSON replaces a small file in one step.

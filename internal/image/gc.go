@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // GC removes the images for which keep says no, with their manifests, and index
@@ -31,6 +32,12 @@ func (s *Store) GC(keep func(name string) bool) error {
 		if ok && validName.MatchString(name) && !keep(name) {
 			remove(s.Path(name))
 			remove(filepath.Join(s.dir, name+".json"))
+		}
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && validName.MatchString(name) {
+			info, err := e.Info()
+			if _, gone := s.Size(name); gone != nil && err == nil && time.Since(info.ModTime()) > time.Minute {
+				remove(filepath.Join(s.dir, e.Name())) // its builder died before the image had its name
+			}
 		}
 	}
 	index, _ := os.ReadDir(filepath.Join(s.dir, "index"))

@@ -142,10 +142,8 @@ func (s *Store) indexPath(key string) string {
 
 // make builds under the lock of key, unless that was done meanwhile.
 func (s *Store) make(ctx context.Context, key string, r recipe, opt Options) (Image, error) {
-	for _, sub := range []string{"index", "locks", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(s.dir, sub), 0o700); err != nil {
-			return Image{}, err
-		}
+	if err := s.dirs(); err != nil {
+		return Image{}, err
 	}
 	m := newMeter(ctx, opt.Progress)
 	unlock, err := lockFile(ctx, filepath.Join(s.dir, "locks", key), func() { m.phase(PhaseWait, 0) })

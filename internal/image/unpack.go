@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -85,6 +86,9 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader, pos int64) error {
 	names, err := split(h.Name)
 	if err != nil {
 		return fmt.Errorf("%.200q: %w", h.Name, err)
+	}
+	if u.marks && slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, markAUFS) && n != markOpaque }) {
+		return nil
 	}
 	if u.marks && len(names) > 0 && strings.HasPrefix(names[len(names)-1], markGone) {
 		if err := u.mark(names); err != nil {
@@ -202,9 +206,6 @@ func (u *unpacker) mark(names []string) error {
 	name := strings.TrimPrefix(base, markGone)
 	if name == "" || name == "." || name == ".." {
 		return errBadName
-	}
-	if base != markOpaque && strings.HasPrefix(base, markAUFS) {
-		return nil
 	}
 	dir, err := u.t.walk(names[:last], true, false)
 	if err != nil || !dir.isDir() {

@@ -36,12 +36,16 @@ type Job struct {
 	// same Key is answered from the first, and its archive is not read.
 	Key string `json:"key,omitempty"`
 
-	Ref      string      `json:"ref,omitempty"`      // pull
-	Platform string      `json:"platform,omitempty"` // pull and import; "": this host's
-	Debs     []string    `json:"debs,omitempty"`
-	Suite    string      `json:"suite,omitempty"`
-	Below    *image.Root `json:"below,omitempty"`  // layer and tag
-	Prefix   string      `json:"prefix,omitempty"` // layer: everything in the archive goes below this directory
+	Ref      string `json:"ref,omitempty"`      // pull
+	Platform string `json:"platform,omitempty"` // pull and import; "": this host's
+	// PlainHTTP lets Ref's registry be asked without TLS.
+	PlainHTTP bool        `json:"plain_http,omitempty"`
+	Debs      []string    `json:"debs,omitempty"`
+	Suite     string      `json:"suite,omitempty"`
+	Mirror    string      `json:"mirror,omitempty"`  // debs; "": as this host
+	Keyring   []byte      `json:"keyring,omitempty"` // debs: the keys that may have signed the index
+	Below     *image.Root `json:"below,omitempty"`   // layer and tag
+	Prefix    string      `json:"prefix,omitempty"`  // layer: everything in the archive goes below this directory
 	// Owner, for a layer with a Prefix, is whose everything becomes; nil: as the
 	// archive says.
 	Owner *[2]uint32 `json:"owner,omitempty"`

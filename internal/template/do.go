@@ -1,0 +1,372 @@
+package template
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/image"
+)
+
+// Do makes what a Job asks for. What it made stays only if it is whole: after an
+// error, or a crash, nothing is left that the next collection does not take.
+func (s *Store) Do(ctx context.Context, job Job, in io.Reader, progress func(api.TemplateProgress)) (Made, error) {
+	made, err := s.do(ctx, job, in, progress)
+	return made, s.broken("make template", err)
+}
+
+func (s *Store) do(ctx context.Context, job Job, in io.Reader, progress func(api.TemplateProgress)) (Made, error) {
+	if err := s.check(job); err != nil {
+		return Made{}, err
+	}
+	p, err := s.pin()
+	if err != nil {
+		return Made{}, err
+	}
+	defer p.release()
+	if r, ok := s.keyed(job.Key); ok {
+		if err := p.add(r.Root.Layers...); err != nil {
+			return Made{}, err
+		}
+		return s.finish(job, work{root: r.Root, t: r.Template})
+	}
+	w := work{s: s, job: job, pin: p, progress: progress}
+	switch job.Kind {
+	case JobImport:
+		err = w.archive(ctx, in)
+	case JobLayer:
+		err = w.layer(ctx, in)
+	case JobTag:
+		err = w.tag(ctx)
+	default:
+		err = &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("%.40q is no kind of work on templates", job.Kind), Hint: "berm help template"}
+	}
+	if err == nil {
+		err = w.squash(ctx)
+	}
+	if err != nil {
+		return Made{}, err
+	}
+	return s.finish(job, w)
+}
+
+// check refuses a Job that cannot end well before it costs anything.
+func (s *Store) check(job Job) error {
+	if job.Name != "" {
+		if err := checkName(job.Name); err != nil {
+			return err
+		}
+		if job.Name == image.Host {
+			return &api.Error{Code: api.CodeTemplateInvalid, Message: "the name host is taken by this host's own tools", Hint: "take another name"}
+		}
+		if !job.Replace {
+			var r record
+			if read(s.path(dirNames, job.Name), &r) && r.Name == job.Name {
+				return exists(job.Name)
+			}
+		}
+	}
+	if job.Below != nil && !s.whole(*job.Below) {
+		return &api.Error{Code: api.CodeTemplateNotFound, Message: "what this goes on top of is not here any more", Hint: "make it again"}
+	}
+	for _, kv := range job.Config.Env {
+		if name, _, ok := strings.Cut(kv, "="); !ok || name == "" || strings.ContainsRune(kv, 0) {
+			return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("env %.60q is no NAME=VALUE", kv), Hint: "berm help template"}
+		}
+	}
+	return nil
+}
+
+func exists(name string) error {
+	return &api.Error{Code: api.CodeTemplateExists, Message: fmt.Sprintf("there is a template %.140q already", name),
+		Hint: "take another name, or say that it is to be replaced"}
+}
+
+// work is one Job on its way.
+type work struct {
+	s        *Store
+	job      Job
+	pin      *pin
+	progress func(api.TemplateProgress)
+
+	root image.Root
+	t    api.Template
+}
+
+// archive makes a root of a whole file system.
+func (w *work) archive(ctx context.Context, in io.Reader) error {
+	f, done, err := w.s.spooled(ctx, in, w.limit(), w.say)
+	if err != nil {
+		return err
+	}
+	defer done()
+	w.t.Source = "archive"
+	return w.one(ctx, task{Kind: taskRoot, Last: true}, f, "")
+}
+
+// layer makes a layer of changes on top of what is below.
+func (w *work) layer(ctx context.Context, in io.Reader) error {
+	if w.job.Below != nil {
+		w.root = *w.job.Below
+		w.root.Layers = slices.Clone(w.root.Layers)
+	}
+	f, done, err := w.s.spooled(ctx, in, w.limit(), w.say)
+	if err != nil {
+		return err
+	}
+	defer done()
+	w.t.Source = "build"
+	return w.one(ctx, task{Kind: taskLayer, Last: true, Prefix: w.job.Prefix, Owner: w.job.Owner}, f, "")
+}
+
+// tag gives what is below a name, and defaults.
+func (w *work) tag(ctx context.Context) error {
+	if w.job.Below == nil {
+		return &api.Error{Code: api.CodeBadRequest, Message: "nothing to give a name to", Hint: "say what root it is"}
+	}
+	w.root = *w.job.Below
+	w.root.Layers = slices.Clone(w.root.Layers)
+	if err := w.pin.add(w.root.Layers...); err != nil {
+		return err
+	}
+	w.t.Source = "build"
+	below, done, err := w.s.open(w.root.Layers)
+	if err != nil {
+		return err
+	}
+	defer done()
+	made, err := w.s.make(ctx, task{Kind: taskLook, User: w.user(), MaxBytes: w.limit()}, files{below: below}, w.progress)
+	if err != nil {
+		return err
+	}
+	w.account(made.Account)
+	return nil
+}
+
+func (w *work) limit() int64 { return cmp.Or(w.job.MaxBytes, image.DefaultMaxBytes) }
+
+func (w *work) say(p api.TemplateProgress) {
+	if w.progress != nil {
+		w.progress(p)
+	}
+}
+
+// one makes one image on top of the root so far and adds it. key, where it is
+// set, says what it is made of, so that it is made once.
+func (w *work) one(ctx context.Context, t task, archive *os.File, key string) error {
+	made, name, err := w.image(ctx, t, archive, w.root.Layers, key)
+	if err != nil {
+		return err
+	}
+	w.root.Layers = append(w.root.Layers, name)
+	w.note(made.Dropped)
+	if t.Kind != taskLayer || t.Last {
+		w.account(made.Account)
+	}
+	return nil
+}
+
+// squash makes one of the lowest layers where there are too many for a sandbox:
+// of so many that the next ones have room again.
+func (w *work) squash(ctx context.Context) error {
+	if len(w.root.Layers) <= w.s.opt.MostLayers {
+		return nil
+	}
+	n := len(w.root.Layers) - w.s.opt.MostLayers*2/3 + 1
+	_, name, err := w.image(ctx, task{Kind: taskSquash}, nil, w.root.Layers[:n], "squash")
+	if err != nil {
+		return err
+	}
+	w.root.Layers = append([]string{name}, w.root.Layers[n:]...)
+	return nil
+}
+
+// image has a task make one image over others, unless that was done before.
+func (w *work) image(ctx context.Context, t task, archive *os.File, over []string, key string) (image.Made, string, error) {
+	fail := func(err error) (image.Made, string, error) { return image.Made{}, "", err }
+	t.MaxBytes = w.limit()
+	if t.Last {
+		t.User = w.user()
+	}
+	at := w.s.path(dirChains, append([]string{t.Kind, chainVersion, key, t.User}, over...)...)
+	if c, ok, err := w.before(at, key); ok || err != nil {
+		return c.Made, c.Layer, err
+	}
+	if err := w.pin.add(over...); err != nil {
+		return fail(err)
+	}
+	below, done, err := w.s.open(over)
+	if err != nil {
+		return fail(err)
+	}
+	defer done()
+	out, err := w.s.images.Output()
+	if err != nil {
+		return fail(err)
+	}
+	defer out.Discard()
+	spool, err := w.s.images.Scratch()
+	if err != nil {
+		return fail(err)
+	}
+	defer spool.Close()
+	made, err := w.s.make(ctx, t, files{archive: archive, spool: spool, out: out.File, below: below}, w.progress)
+	if err != nil {
+		return fail(err)
+	}
+	img, err := w.s.keep(ctx, out, image.Manifest{Template: layerTemplate, Inodes: made.Inodes}, w)
+	if err != nil {
+		return fail(err)
+	}
+	if key != "" {
+		err = w.s.write(at, chain{img.Name, made})
+	}
+	return made, img.Name, err
+}
+
+// before is a layer that was made of the same before, pinned.
+func (w *work) before(at, key string) (c chain, ok bool, err error) {
+	if key == "" || !read(at, &c) {
+		return c, false, nil
+	}
+	if err := w.pin.add(c.Layer); err != nil {
+		return c, false, err
+	}
+	_, gone := w.s.images.Size(c.Layer)
+	return c, gone == nil, nil
+}
+
+// keep names an image and pins it, with nobody collecting in between.
+func (s *Store) keep(ctx context.Context, out *image.Output, man image.Manifest, w *work) (image.Image, error) {
+	img, err := out.Keep(ctx, man, func(p image.Progress) {
+		w.say(api.TemplateProgress{Phase: p.Phase, Done: p.Done, Total: p.Total})
+	}, func(name string) error { return w.pin.add(name) })
+	return img, err
+}
+
+// chainVersion changes when the same archive on the same layers must become
+// another image.
+const chainVersion = "1"
+
+// layerTemplate marks images that a Store has made, in their manifest.
+const layerTemplate = "layer"
+
+// note says what of an archive an image could not hold.
+func (w *work) note(d image.Dropped) {
+	for _, n := range []struct {
+		count int
+		what  string
+	}{
+		{d.Devices, "device nodes, pipes or sockets left out"},
+		{d.Attributes, "files lost their extended attributes"},
+	} {
+		if n.count > 0 {
+			w.t.Notes = append(w.t.Notes, fmt.Sprintf("%d %s", n.count, n.what))
+		}
+	}
+}
+
+// user is who the root's commands run as, as far as somebody said so.
+func (w *work) user() string {
+	switch {
+	case w.job.Config.User != "":
+		return w.job.Config.User
+	case w.t.Config.User != "":
+		return w.t.Config.User
+	}
+	return w.root.Defaults.User
+}
+
+// account settles the defaults of the root: what was below, what the source
+// says, what the Job says, each over the one before.
+func (w *work) account(a image.Account) {
+	d := &w.root.Defaults
+	granted := w.job.Config.User != "" || w.t.Config.User == "" && d.Root
+	d.TemplateConfig = laid(laid(d.TemplateConfig, w.t.Config), w.job.Config)
+	d.UID, d.GID, d.Home, d.Root = a.UID, a.GID, a.Home, false
+	if a.UID != 0 {
+		return
+	}
+	if granted {
+		d.Root = true
+		return
+	}
+	w.t.Notes = append(w.t.Notes, "its user "+d.User+" was not granted: commands run as the agent")
+	d.User, d.UID, d.GID, d.Home = "", 1000, 1000, "/home/agent"
+}
+
+// laid lays one configuration over another, field by field; of variables each
+// by its name.
+func laid(c, over api.TemplateConfig) api.TemplateConfig {
+	c.Env = env(c.Env, over.Env)
+	c.User = cmp.Or(over.User, c.User)
+	c.Workdir = cmp.Or(over.Workdir, c.Workdir)
+	if over.Entrypoint != nil {
+		c.Entrypoint = over.Entrypoint
+	}
+	if over.Cmd != nil {
+		c.Cmd = over.Cmd
+	}
+	return c
+}
+
+func env(base, over []string) []string {
+	out := slices.Clone(base)
+	for _, kv := range over {
+		name, _, _ := strings.Cut(kv, "=")
+		i := slices.IndexFunc(out, func(have string) bool { return strings.HasPrefix(have, name+"=") })
+		if i < 0 {
+			out = append(out, kv)
+		} else {
+			out[i] = kv
+		}
+	}
+	return out
+}
+
+// finish keeps the root by its name and by its key.
+func (s *Store) finish(job Job, w work) (Made, error) {
+	t := w.t
+	t.Name, t.Resolved = job.Name, ""
+	t.CPU, t.MemoryMB, t.IsGlobal = api.DefaultCPUs, api.DefaultMemoryBytes>>20, true
+	t.CreatedAt = time.Now().UTC().Format(time.RFC3339)
+	t.Source = cmp.Or(job.Source, t.Source)
+	t.Platform = cmp.Or(t.Platform, "linux/"+runtime.GOARCH)
+	t.Config, t.Root = w.root.Defaults.TemplateConfig, w.root.Defaults.Root
+	t.Layers, t.SizeBytes = nil, 0
+	for _, name := range w.root.Layers {
+		n, err := s.images.Size(name)
+		if err != nil {
+			return Made{}, err
+		}
+		t.Layers = append(t.Layers, api.TemplateLayer{Name: name, SizeBytes: n})
+		t.SizeBytes += n
+	}
+	notes := map[string]bool{}
+	for _, n := range t.Notes {
+		notes[n] = true
+	}
+	t.Notes = slices.Sorted(maps.Keys(notes))
+	r := record{Name: job.Name, Template: t, Root: w.root}
+	if job.Key != "" {
+		r := r
+		r.Name, r.Template.Name, r.Key = "", "", job.Key
+		if err := s.write(s.path(dirKeys, job.Key), r); err != nil {
+			return Made{}, err
+		}
+	}
+	if job.Name != "" {
+		if err := s.write(s.path(dirNames, job.Name), r); err != nil {
+			return Made{}, err
+		}
+	}
+	return Made{Template: t, Root: w.root}, nil
+}
