@@ -184,7 +184,7 @@ func (w *work) do(ctx context.Context, job template.Job, in interface{ Read([]by
 }
 
 func (w *work) pull(ref, platform string, plain bool) template.Job {
-	return template.Job{Kind: template.JobPull, Ref: ref, Platform: platform, Config: w.j.req.Config}
+	return template.Job{Kind: template.JobPull, Ref: ref, Platform: platform, PlainHTTP: plain, Config: w.j.req.Config}
 }
 
 // key is the name of a result by what it was made from.

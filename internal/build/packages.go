@@ -55,7 +55,8 @@ func (w *work) bottom(ctx context.Context) (*stage, error) {
 	}
 	w.j.log.add("Packages: " + strings.Join(req.Debs, " "))
 	debs := slices.Sorted(slices.Values(req.Debs))
-	job := template.Job{Kind: template.JobDebs, Debs: debs, Suite: req.Suite, Key: w.key("debs", debs, req.Suite, req.Mirror)}
+	job := template.Job{Kind: template.JobDebs, Debs: debs, Suite: req.Suite, Mirror: req.Mirror, Keyring: req.Keyring,
+		Key: w.key("debs", debs, req.Suite, req.Mirror, req.Keyring)}
 	made, err := w.b.opt.Templates.Do(ctx, job, nil, w.j.progress)
 	if err != nil {
 		return nil, err
