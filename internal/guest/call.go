@@ -118,7 +118,7 @@ func (c *Client) begin(ctx context.Context, method int, op, what string, body []
 // data takes the body of a data frame off the wire, within the window.
 func (ca *call) data(r *hostReader, kind byte, n int) error {
 	switch ca.method {
-	case MethodList, MethodGlob, MethodRead, MethodTarOut, MethodProcs, MethodDial, MethodWatch:
+	case MethodList, MethodGlob, MethodRead, MethodTarOut, MethodProcs, MethodDial, MethodWatch, MethodChanges:
 		if kind != KindData {
 			return protocolError("data out of place")
 		}

@@ -123,6 +123,16 @@ func (c *Client) TarOut(ctx context.Context, dir string, paths []string) (io.Rea
 	return c.download(ctx, MethodTarOut, "tar out", dir, r.Append(nil), 0)
 }
 
+// Changes reads what was written below dir since the guest began, as a tar
+// stream with names below dir, in the form of a layer of an OCI image: .wh.NAME
+// stands for what is gone, .wh..wh..opq in a directory for all that was in it.
+// It fails with EOPNOTSUPP in a guest that does not keep apart what is written,
+// and with ENOSYS in one that is older than this.
+func (c *Client) Changes(ctx context.Context, dir string) (io.ReadCloser, error) {
+	r := FileRequest{Path: dir}
+	return c.download(ctx, MethodChanges, "changes of", dir, r.Append(nil), 0)
+}
+
 // A download is the data of one call as a reader.
 type download struct {
 	ctx      context.Context

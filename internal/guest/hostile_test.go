@@ -30,6 +30,12 @@ func poke(ctx context.Context, c *guest.Client) {
 				r.Close()
 			}
 		},
+		func() {
+			if r, err := c.Changes(ctx, "/"); err == nil {
+				io.Copy(io.Discard, r)
+				r.Close()
+			}
+		},
 		func() { c.Usage(ctx) },
 		func() { c.Processes(ctx) },
 		func() { c.Ports(ctx) },
@@ -304,7 +310,7 @@ func FuzzClient(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		conn := testkit.Scripted(func(s *testkit.Script) {
 			s.Greet()
-			for range 14 {
+			for range 15 {
 				s.Open()
 			}
 			s.Write(b)

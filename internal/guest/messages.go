@@ -26,6 +26,7 @@ const (
 	MethodDial     = 20
 	MethodPorts    = 21
 	MethodWatch    = 22
+	MethodChanges  = 23
 	maxGuestString = 16 << 10 // longest string taken from a guest
 )
 

@@ -21,6 +21,9 @@ type File struct {
 	// some 0.8 ms per MiB.
 	Digest string
 	Dir    bool // a directory, with nothing of its own in it
+	// Whiteout hides what a layer below has under this name.
+	Whiteout bool
+	UID      uint32 // its owner, and their group; 0: root
 }
 
 // MaxLayers is the most that a root may be stacked of.
@@ -51,7 +54,12 @@ func (s *Store) Blob(ctx context.Context, files map[string]File) (Image, error) 
 	for _, p := range paths {
 		f := files[p]
 		fmt.Fprintf(h, "%q %o %q ", p, f.Mode, f.Digest)
-		if f.Dir {
+		if f.UID != 0 {
+			fmt.Fprintf(h, "of %d ", f.UID)
+		}
+		if f.Whiteout {
+			fmt.Fprint(h, "whiteout ")
+		} else if f.Dir {
 			fmt.Fprint(h, "dir ")
 		} else if f.Digest == "" {
 			fmt.Fprintf(h, "%x ", sha256.Sum256(f.Content))
@@ -71,9 +79,13 @@ func (s *Store) Blob(ctx context.Context, files map[string]File) (Image, error) 
 					return built{}, fail(api.CodeBadRequest, fmt.Sprintf("blob file %q has no absolute path", p), "start it with a slash")
 				}
 				n := newFile(f.Mode&0o777, f.Content)
-				if f.Dir {
+				switch {
+				case f.Dir:
 					n = newDir(f.Mode & 0o777)
+				case f.Whiteout:
+					n = newWhiteout()
 				}
+				n.uid, n.gid = f.UID, f.UID
 				if err := t.add(p, n); err != nil {
 					return built{}, fail(api.CodeBadRequest, err.Error(), "check the paths of the blob")
 				}

@@ -137,6 +137,27 @@ func (e *Engine) TarOut(ctx context.Context, id, dir string, paths []string) (io
 	})
 }
 
+// Changes is what was written below dir since the sandbox began, as a tar stream
+// with names below dir, in the form of a layer of an OCI image: .wh.NAME stands
+// for what is gone, .wh..wh..opq for all that was in a directory.
+func (e *Engine) Changes(ctx context.Context, id, dir string) (io.ReadCloser, error) {
+	b, p, err := e.at(ctx, id, dir)
+	if err != nil {
+		return nil, err
+	}
+	if !b.spec.Track {
+		return nil, notTracked(id)
+	}
+	return e.download(ctx, b, fileData{Path: p, Op: "changes"}, func(ctx context.Context) (io.ReadCloser, error) {
+		return b.guest.Changes(ctx, p)
+	})
+}
+
+func notTracked(id string) error {
+	return &api.Error{Code: api.CodeSandboxNotTracked, Message: "sandbox " + id + " was created without track: what is written in it is not kept apart",
+		Hint: api.Hint(api.CodeSandboxNotTracked)}
+}
+
 // below says whether a relative path stays below where it begins.
 func below(name string) bool {
 	c := path.Clean(name)

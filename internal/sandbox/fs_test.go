@@ -229,11 +229,17 @@ func TestFilesOfHostileGuests(t *testing.T) {
 			r := newRigBeside(t, opt)
 			r.flaky.Conn = func(c net.Conn) net.Conn { c.Close(); return h.Dial() }
 			id := r.create(t, api.Limits{TimeoutSeconds: 1})
+			sb, err := r.Create(t.Context(), api.CreateRequest{Track: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tracked := sb.SandboxID
 			began := time.Now()
 			for _, do := range []func() error{
 				func() error { _, err := r.Stat(t.Context(), id, "/x"); return err },
 				func() error { _, err := r.WriteFile(t.Context(), id, "/x", 0, strings.NewReader("x")); return err },
 				func() error { _, err := r.TarOut(t.Context(), id, "/x", nil); return err },
+				func() error { _, err := r.Changes(t.Context(), tracked, "/x"); return err },
 				func() error { _, err := r.Dial(t.Context(), id, 80); return err },
 				func() error { _, err := r.Ports(t.Context(), id); return err },
 				func() error {
@@ -252,8 +258,10 @@ func TestFilesOfHostileGuests(t *testing.T) {
 			if d := time.Since(began); d > 20*time.Second {
 				t.Errorf("took %v", d)
 			}
-			if _, err := r.Delete(t.Context(), id); err != nil {
-				t.Errorf("Delete: %v", err)
+			for _, id := range []string{id, tracked} {
+				if _, err := r.Delete(t.Context(), id); err != nil {
+					t.Errorf("Delete: %v", err)
+				}
 			}
 		})
 	}

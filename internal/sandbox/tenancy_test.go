@@ -62,6 +62,7 @@ func TestTenancy(t *testing.T) {
 		"Remove":     func() error { return r.Remove(ctx, id, "/x") },
 		"TarIn":      func() error { return r.TarIn(ctx, id, "/x", strings.NewReader("")) },
 		"TarOut":     func() error { _, err := r.TarOut(ctx, id, "/x", nil); return err },
+		"Changes":    func() error { _, err := r.Changes(ctx, id, "/"); return err },
 		"List":       func() error { _, err := r.List(ctx, id, "/"); return err },
 		"Dir":        func() error { _, err := r.Dir(ctx, id, "/"); return err },
 		"Glob":       func() error { _, err := r.Glob(ctx, id, "/*"); return err },

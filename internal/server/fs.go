@@ -17,19 +17,20 @@ import (
 
 func (s *server) fsRoutes() map[string]handler {
 	return map[string]handler{
-		"fs.read":   s.fsRead,
-		"fs.write":  s.fsWrite,
-		"fs.delete": s.fsDelete,
-		"fs.dir":    s.fsDir,
-		"fs.mkdir":  s.fsMkdir,
-		"fs.stat":   s.fsStat,
-		"fs.move":   s.fsMove,
-		"fs.watch":  s.fsWatch,
-		"fs.tar":    s.tarOut,
-		"fs.untar":  s.tarIn,
-		"fs.glob":   s.glob,
-		"fs.list":   s.list,
-		"fs.file":   s.readFile,
+		"fs.read":         s.fsRead,
+		"fs.write":        s.fsWrite,
+		"fs.delete":       s.fsDelete,
+		"fs.dir":          s.fsDir,
+		"fs.mkdir":        s.fsMkdir,
+		"fs.stat":         s.fsStat,
+		"fs.move":         s.fsMove,
+		"fs.watch":        s.fsWatch,
+		"fs.tar":          s.tarOut,
+		"sandbox.changes": s.changes,
+		"fs.untar":        s.tarIn,
+		"fs.glob":         s.glob,
+		"fs.list":         s.list,
+		"fs.file":         s.readFile,
 	}
 }
 

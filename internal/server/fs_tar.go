@@ -32,6 +32,24 @@ func (s *server) tarOut(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// changes sends what was written below a directory, as a layer.
+func (s *server) changes(w http.ResponseWriter, r *http.Request) error {
+	dir, err := query(r, "dir")
+	if err != nil {
+		return err
+	}
+	if dir, err = absolute(dir); err != nil {
+		return err
+	}
+	f, err := s.e.Changes(r.Context(), r.PathValue("id"), dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	download(w, r, "application/x-tar", f)
+	return nil
+}
+
 func (s *server) tarIn(w http.ResponseWriter, r *http.Request) error {
 	path, err := query(r, "path")
 	if err != nil {

@@ -55,7 +55,7 @@ var visits = map[string]visit{
 	"fs.list":   {query: "?path=/workspace", status: 200},
 	"fs.file":   {query: "?path=none", status: 404, code: api.CodeFileNotFound},
 
-	"sandbox.changes": {query: "?dir=/workspace", status: 501, code: api.CodeUnavailable},
+	"sandbox.changes": {query: "?dir=/workspace", status: 409, code: api.CodeSandboxNotTracked},
 
 	"template.delete":       {status: 404, code: api.CodeTemplateNotFound},
 	"template.export":       {status: 404, code: api.CodeTemplateNotFound},

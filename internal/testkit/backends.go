@@ -24,6 +24,9 @@ type Suite struct {
 	// Upper and Track are those of each instance, see backend.Spec.
 	Upper []string
 	Track bool
+	// Layers is what is in them: a file of the top one, a file that the top one
+	// hides, and a directory of which the top one hides all but one file.
+	Layers *Layers
 	// Limits of each instance; the zero value is the defaults.
 	Limits api.Limits
 	// Dir is a writable folder inside.
@@ -61,6 +64,9 @@ func Backends(t *testing.T, s Suite) {
 		{"not found", testNotFound},
 		{"kill", testKill},
 		{"files", testFiles},
+		{"changes", testChanges},
+		{"changes of everything", testChangesAll},
+		{"layers", testLayers},
 		{"instances do not share files", testApart},
 		{"a kept command", testKept},
 		{"watch", testWatch},

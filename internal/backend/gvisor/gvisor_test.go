@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,7 +42,31 @@ func built(t *testing.T) (sandbox, agent string) {
 type place struct {
 	state, sandbox string
 	image, agent   string
-	layer          string // to lie on top of image
+	layers         []string // to lie on top of image, see baseLayers
+}
+
+// baseLayers are a layer with things to change, and one that hides some of them.
+func baseLayers() []map[string]image.File {
+	base := map[string]image.File{}
+	dir := func(p string) { base["/home/agent"+p] = image.File{Dir: true, Mode: 0o755, UID: 1000} }
+	file := func(p, content string) {
+		base["/home/agent"+p] = image.File{Content: []byte(content), Mode: 0o644, UID: 1000}
+	}
+	for _, d := range []string{"", "/base", "/base/dir", "/base/again", "/base/turned", "/base/mode", "/hidden", "/hidden/sub", "/part"} {
+		dir(d)
+	}
+	for _, f := range []string{"/base/file", "/base/dir/x", "/base/again/x", "/base/turned/x", "/base/tofile", "/base/kept", "/base/kept2", "/base/kept3",
+		"/base/moved", "/base/mode/x", "/hidden/sub/x", "/part/a", "/part/b"} {
+		file(f, f[strings.LastIndex(f, "/")+1:])
+	}
+	top := map[string]image.File{
+		"/home/agent":        {Dir: true, Mode: 0o755, UID: 1000},
+		"/home/agent/hidden": {Whiteout: true},
+		"/home/agent/part":   {Dir: true, Mode: 0o755, UID: 1000},
+		"/home/agent/part/a": {Whiteout: true},
+		"/home/agent/part/c": {Content: []byte("on top\n")},
+	}
+	return []map[string]image.File{base, top}
 }
 
 func ready(t *testing.T) place {
@@ -73,11 +98,15 @@ func ready(t *testing.T) place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := store.Blob(t.Context(), map[string]image.File{"/usr/share/berm/layer": {Content: []byte("on top\n")}})
-	if err != nil {
-		t.Fatal(err)
+	place := place{state: state, sandbox: sandbox, image: host.Name, agent: layer.Name}
+	for _, files := range baseLayers() {
+		l, err := store.Blob(t.Context(), files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		place.layers = append(place.layers, l.Name)
 	}
-	return place{state: state, sandbox: sandbox, image: host.Name, agent: layer.Name, layer: top.Name}
+	return place
 }
 
 // link is what the suite sees of gateways, over a keeper of this process.
@@ -172,7 +201,9 @@ func TestStacked(t *testing.T) {
 	}
 	l := link()
 	s := p.suite(&recorder{Backend: New(client, p.agent, told(l)), ids: new([]string)}, l)
-	s.Upper, s.Track = []string{p.layer}, true
+	s.Upper, s.Track = p.layers, true
+	s.Layers = &testkit.Layers{Over: "/home/agent/part/c", Content: "on top\n", Hidden: []string{"/home/agent/hidden", "/home/agent/hidden/sub/x", "/home/agent/part/a"},
+		Dir: "/home/agent/part", InDir: []string{"b", "c"}}
 	testkit.Backends(t, s)
 }
 

@@ -116,9 +116,16 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 			return nil, err
 		}
 	}
+	inside := agent.NewLocal(dir)
+	if s.Track {
+		if err := inside.Track(); err != nil {
+			os.RemoveAll(dir)
+			return nil, err
+		}
+	}
 	life, kill := context.WithCancel(context.Background())
 	i := &box{
-		host: b.host, id: s.ID, link: s.Link, dir: dir, inside: &guestHost{Host: agent.NewLocal(dir)},
+		host: b.host, id: s.ID, link: s.Link, dir: dir, inside: &guestHost{Host: inside},
 		life: life, kill: kill, free: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 	if s.Bound {

@@ -28,6 +28,8 @@ type Host interface {
 	// Exit's EndedBy). It returns when nothing of it is left, or says how many
 	// resisted.
 	Kill(ctx context.Context, id, why string) guest.KillReply
+	// Changes writes what changed below dir as a layer, see guest.Client.Changes.
+	Changes(ctx context.Context, dir string, dst io.Writer) error
 	Usage() guest.Usage
 	Control(id guest.Identity) error
 }

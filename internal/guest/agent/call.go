@@ -78,6 +78,9 @@ func (c *call) do(o guest.Open) ([]byte, error) {
 	if !f.Decode(o.Body) {
 		return nil, syscall.EBADMSG
 	}
+	if o.Method == guest.MethodChanges {
+		return nil, c.s.srv.host.Changes(c.ctx, f.Path, &dataWriter{c: c})
+	}
 	files := c.s.srv.host.Files()
 	switch o.Method {
 	case guest.MethodStat:

@@ -23,7 +23,8 @@ type Local struct {
 	procs map[string]*localProc
 	env   []string
 	name  string
-	last  int // PID
+	last  int                       // PID
+	base  map[string]guest.FileInfo // what Track saw, by name inside
 }
 
 // NewLocal returns a Host whose files are below dir.

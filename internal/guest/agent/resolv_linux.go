@@ -11,6 +11,8 @@ import (
 // both are the same.
 const gatewayDNS = "192.0.0.1"
 
+const resolvConf = "/etc/resolv.conf"
+
 // What the first process of a guest is called, and that of a stacked one.
 const (
 	guestPath   = "/.berm/agent"
@@ -28,7 +30,9 @@ func Resolve() error {
 	if err != nil || !hasLink(string(dev)) {
 		return err
 	}
-	return writeResolv("/etc/resolv.conf")
+	err = writeResolv(resolvConf)
+	track.resolved()
+	return err
 }
 
 // hasLink says whether /proc/net/dev lists the wire.

@@ -18,9 +18,6 @@ const (
 // stackMounts are brought along into the new root as they are.
 var stackMounts = []string{"/proc", "/sys", "/dev", "/run"}
 
-// upper is the writable layer of a stacked root that is tracked, nil elsewhere.
-var upper *os.File
-
 // Stack puts the root of a guest of several layers together and moves into it.
 // It is called once, before anything else, with what the backend gave this
 // process as arguments: "stack", the number of layers, and "track" where Changes
@@ -41,14 +38,15 @@ func Stack(args []string) error {
 	for i := n - 1; i >= 0; i-- {
 		lower = append(strconv.AppendInt(append(lower, stackLayers+"/"...), int64(i), 10), ':')
 	}
-	opts := "lowerdir=" + string(lower[:len(lower)-1]) + ",upperdir=" + stackUpper
-	if err := syscall.Mount("overlay", stackRoot, "overlay", 0, opts); err != nil {
-		return &os.PathError{Op: "mount", Path: stackRoot, Err: err}
-	}
+	opts := "lowerdir=" + string(lower[:len(lower)-1])
 	if len(args) > 2 && args[2] == "track" {
-		if upper, err = os.OpenFile(stackUpper, os.O_RDONLY|syscall.O_DIRECTORY, 0); err != nil {
+		if track, err = newTracked(n, opts); err != nil {
 			return err
 		}
+	}
+	opts += ",upperdir=" + stackUpper
+	if err := syscall.Mount("overlay", stackRoot, "overlay", 0, opts); err != nil {
+		return &os.PathError{Op: "mount", Path: stackRoot, Err: err}
 	}
 	for _, m := range stackMounts {
 		if err := bring(m, stackRoot+m); err != nil {
@@ -68,7 +66,25 @@ func Stack(args []string) error {
 	if err := syscall.Chdir("/"); err != nil {
 		return err
 	}
-	return dropAdmin(upper != nil)
+	return dropAdmin(track != nil)
+}
+
+// newTracked opens the writable layer, and what lies below it as one.
+func newTracked(layers int, opts string) (*tracked, error) {
+	below := stackLayers + "/0"
+	if layers > 1 {
+		below = stackRoot
+		if err := syscall.Mount("overlay", below, "overlay", syscall.MS_RDONLY, opts); err != nil {
+			return nil, &os.PathError{Op: "mount below", Path: below, Err: err}
+		}
+		defer syscall.Unmount(below, syscall.MNT_DETACH) // held open by the descriptor
+	}
+	t := &tracked{}
+	var err error
+	if t.upper, err = syscall.Open(stackUpper, dirFlags, 0); err == nil {
+		t.lower, err = syscall.Open(below, dirFlags, 0)
+	}
+	return t, err
 }
 
 // likeBelow gives the root of the writable layer the owner and the mode of the
