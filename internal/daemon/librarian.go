@@ -14,10 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/jail"
-	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/template"
 )
 
@@ -27,7 +25,7 @@ import (
 // daemon was started with. Neither parses what strangers wrote: makers do.
 
 // shelf returns the store of templates of a state directory.
-func shelf(images *image.Store, host func(context.Context) (image.Image, error)) *template.Store {
+func shelf(images *image.Store, host func(ctx context.Context, build bool) (image.Image, error)) *template.Store {
 	return template.New(images, template.Options{Host: host, Maker: "/proc/self/exe"})
 }
 
@@ -48,7 +46,7 @@ func RunLibrarian(args []string) error {
 	if err != nil {
 		return err
 	}
-	s := shelf(image.Open(filepath.Join(args[0], "templates")), func(context.Context) (image.Image, error) { return host, nil })
+	s := shelf(image.Open(filepath.Join(args[0], "templates")), func(context.Context, bool) (image.Image, error) { return host, nil })
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go collectNow(ctx, s, time.Hour)
@@ -147,29 +145,4 @@ func borrowed() (*template.Client, error) {
 		return nil, err
 	}
 	return template.NewClient(conn), nil
-}
-
-// templates lists what sandboxes can be made from.
-func (d *daemon) templates() []api.Template {
-	h := template.HostTemplate(d.g.host)
-	h.Layers = nil
-	all := []api.Template{h}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	kept, err := d.g.shelf.List(ctx)
-	if err != nil {
-		d.log.Warn("templates cannot be listed", "error", err)
-	}
-	have := map[string]bool{}
-	for _, t := range kept {
-		have[t.Name] = true
-		all = append(all, t)
-	}
-	for _, name := range sandbox.Aliases() {
-		if a := h; !have[name] {
-			a.Name, a.Resolved = name, image.Host
-			all = append(all, a)
-		}
-	}
-	return all
 }

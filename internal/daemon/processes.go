@@ -122,7 +122,7 @@ func RunWorker(args []string) error {
 			return findRoot(templates, name)
 		},
 	})
-	srv := &http.Server{Handler: server.New(engine, server.Options{}), ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Handler: server.New(engine, server.Options{Shelf: templates}), ReadHeaderTimeout: 10 * time.Second}
 	srv.Serve(own) // ends with the caller
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -261,7 +261,7 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 			Sandboxes: cfg.QuotaSandboxes, MemoryBytes: int64(cfg.QuotaMemory), CreatesPerMinute: cfg.QuotaCreatesPerMinute,
 		},
 	})
-	d.h = server.New(d.engine, server.Options{Log: log, Auth: d.auth, Store: d.store, Hosts: hosts, Version: version, Templates: d.templates,
+	d.h = server.New(d.engine, server.Options{Log: log, Auth: d.auth, Store: d.store, Hosts: hosts, Version: version, Shelf: g.shelf,
 		Meter: meter, Stopping: d.stopping})
 	return d, nil
 }

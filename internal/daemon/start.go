@@ -165,7 +165,12 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	}()
 	o.Image.Rustup = rustups()
 	store := image.Open(filepath.Join(state, "templates"))
-	kept := shelf(store, func(ctx context.Context) (image.Image, error) { return store.Resolve(ctx, image.Host, o.Image) })
+	kept := shelf(store, func(ctx context.Context, build bool) (image.Image, error) {
+		if img, ok := store.Find(image.Host, o.Image); ok || !build {
+			return img, found(ok)
+		}
+		return store.Resolve(ctx, image.Host, o.Image)
+	})
 	// Both processes come up while this one looks for the images.
 	if err := l.spawn(ctx, o, state, runtimeFile, kept); err != nil {
 		return nil, err
@@ -197,6 +202,14 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	return l, l.conns.tell(setup{Agent: agent, Images: map[string]image.Root{l.Template: root}, Presets: presets})
 }
 
+// found is the error of what was looked for.
+func found(ok bool) error {
+	if ok {
+		return nil
+	}
+	return &api.Error{Code: api.CodeTemplateNotFound, Message: "the template host has not been made yet", Hint: "berm run -- true"}
+}
+
 // root finds what a run boots: a template by its name, else what a store of
 // images takes.
 func (l *Local) root(ctx context.Context, o Options, store *image.Store, kept *template.Store) (image.Root, error) {
@@ -204,6 +217,9 @@ func (l *Local) root(ctx context.Context, o Options, store *image.Store, kept *t
 		if root, err := kept.Resolve(ctx, o.Template); err == nil {
 			l.Template = o.Template
 			return root, nil
+		}
+		if _, err := os.Stat(o.Template); err != nil && slices.Contains(sandbox.Aliases(), o.Template) {
+			o.Template = image.Host
 		}
 	}
 	img, err := store.Resolve(ctx, o.Template, o.Image)

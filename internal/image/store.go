@@ -73,6 +73,19 @@ func (s *Store) Resolve(ctx context.Context, ref string, opt Options) (Image, er
 	return s.resolve(ctx, r, opt)
 }
 
+// Find is Resolve where the store has the image; it builds none.
+func (s *Store) Find(ref string, opt Options) (Image, bool) {
+	r, err := s.recipe(ref, opt)
+	if err != nil {
+		return Image{}, false
+	}
+	key, err := r.key()
+	if err != nil {
+		return Image{}, false
+	}
+	return s.lookup(key)
+}
+
 func (s *Store) resolve(ctx context.Context, r recipe, opt Options) (Image, error) {
 	key, err := r.key()
 	if err != nil {

@@ -30,6 +30,20 @@ func ConfineToInet(mountOn string, uid int) error {
 }
 
 func confine(mountOn string, uid int, calls []uint32, more ...unix.SockFilter) error {
+	return confineTo(mountOn, uid, []limit{
+		{unix.RLIMIT_CORE, 0},
+		{unix.RLIMIT_FSIZE, 64 << 20}, // it writes sockets, pipes and one small memory file
+		{unix.RLIMIT_NOFILE, 4096},
+	}, calls, more...)
+}
+
+// A limit is one of setrlimit(2).
+type limit struct {
+	what int
+	max  uint64
+}
+
+func confineTo(mountOn string, uid int, limits []limit, calls []uint32, more ...unix.SockFilter) error {
 	if uid > 0 {
 		if err := nowhere(mountOn); err != nil {
 			return err
@@ -45,14 +59,7 @@ func confine(mountOn string, uid int, calls []uint32, more ...unix.SockFilter) e
 			return fmt.Errorf("confine: setuid: %w", err)
 		}
 	}
-	for _, l := range []struct {
-		what int
-		max  uint64
-	}{
-		{unix.RLIMIT_CORE, 0},
-		{unix.RLIMIT_FSIZE, 64 << 20}, // it writes sockets, pipes and one small memory file
-		{unix.RLIMIT_NOFILE, 4096},
-	} {
+	for _, l := range limits {
 		if err := lower(l.what, l.max); err != nil {
 			return fmt.Errorf("confine: limits: %w", err)
 		}

@@ -190,15 +190,15 @@ func (w *work) squash(ctx context.Context) error {
 }
 
 // image has a task make one image over others, unless that was done before.
-func (w *work) image(ctx context.Context, t task, archive *os.File, over []string, key string) (image.Made, string, error) {
-	fail := func(err error) (image.Made, string, error) { return image.Made{}, "", err }
+func (w *work) image(ctx context.Context, t task, archive *os.File, over []string, key string) (made, string, error) {
+	fail := func(err error) (made, string, error) { return made{}, "", err }
 	t.MaxBytes = w.limit()
 	if t.Last {
 		t.User = w.user()
 	}
 	at := w.s.path(dirChains, append([]string{t.Kind, chainVersion, key, t.User}, over...)...)
 	if c, ok, err := w.before(at, key); ok || err != nil {
-		return c.Made, c.Layer, err
+		return made{Made: c.Made}, c.Layer, err
 	}
 	if err := w.pin.add(over...); err != nil {
 		return fail(err)
@@ -218,18 +218,18 @@ func (w *work) image(ctx context.Context, t task, archive *os.File, over []strin
 		return fail(err)
 	}
 	defer spool.Close()
-	made, err := w.s.make(ctx, t, files{archive: archive, spool: spool, out: out.File, below: below}, w.progress)
+	m, err := w.s.make(ctx, t, files{archive: archive, spool: spool, out: out.File, below: below}, w.progress)
 	if err != nil {
 		return fail(err)
 	}
-	img, err := w.s.keep(ctx, out, image.Manifest{Template: layerTemplate, Inodes: made.Inodes}, w)
+	img, err := w.s.keep(ctx, out, image.Manifest{Template: layerTemplate, Inodes: m.Inodes}, w)
 	if err != nil {
 		return fail(err)
 	}
 	if key != "" {
-		err = w.s.write(at, chain{img.Name, made})
+		err = w.s.write(at, chain{img.Name, m.Made})
 	}
-	return made, img.Name, err
+	return m, img.Name, err
 }
 
 // before is a layer that was made of the same before, pinned.

@@ -15,9 +15,10 @@ import (
 
 // Options are what a Store needs beside its directory.
 type Options struct {
-	// Host finds the root of the template that is this host's own tools; nil:
-	// there is none.
-	Host func(ctx context.Context) (image.Image, error)
+	// Host finds the image of the template that is this host's own tools, and
+	// with build makes it if there is none; CodeTemplateNotFound otherwise. nil:
+	// there is no such template.
+	Host func(ctx context.Context, build bool) (image.Image, error)
 	// Maker starts makers: the program to run, which calls RunMaker. "" makes
 	// images in this process, for tests.
 	Maker string
@@ -62,7 +63,7 @@ func (s *Store) Resolve(ctx context.Context, name string) (image.Root, error) {
 		return r.Root, nil
 	}
 	if name == image.Host && s.opt.Host != nil {
-		img, err := s.opt.Host(ctx)
+		img, err := s.opt.Host(ctx, true)
 		return image.Root{Layers: []string{img.Name}}, err
 	}
 	return image.Root{}, notFound(name)
@@ -86,7 +87,7 @@ func (s *Store) Get(ctx context.Context, name string) (api.Template, error) {
 		return t, nil
 	}
 	if name == image.Host && s.opt.Host != nil {
-		img, err := s.opt.Host(ctx)
+		img, err := s.opt.Host(ctx, false)
 		if err != nil {
 			return api.Template{}, err
 		}

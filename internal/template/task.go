@@ -39,7 +39,7 @@ type files struct {
 }
 
 // run does a task. It is the part of a maker that reads what strangers wrote.
-func (t task) run(ctx context.Context, f files, progress func(api.TemplateProgress)) (image.Made, error) {
+func (t task) run(ctx context.Context, f files, progress func(api.TemplateProgress)) (m made, err error) {
 	k := image.Making{Below: f.below, Prefix: t.Prefix, Owner: t.Owner, User: t.User, MaxBytes: t.MaxBytes, Spool: f.spool}
 	if progress != nil {
 		k.Progress = func(p image.Progress) {
@@ -56,17 +56,19 @@ func (t task) run(ctx context.Context, f files, progress func(api.TemplateProgre
 	case taskSquash:
 		k.Whole = true
 	case taskLook:
-		return k.Write(ctx, nil)
+		m.Made, err = k.Write(ctx, nil)
+		return m, err
 	default:
-		return image.Made{}, errors.New("an unknown task")
+		return m, errors.New("an unknown task")
 	}
 	if f.archive != nil {
 		if _, err := f.archive.Seek(0, io.SeekStart); err != nil {
-			return image.Made{}, err
+			return m, err
 		}
 		if err := k.Open(f.archive, t.DiffID); err != nil {
-			return image.Made{}, err
+			return m, err
 		}
 	}
-	return k.Write(ctx, f.out)
+	m.Made, err = k.Write(ctx, f.out)
+	return m, err
 }
