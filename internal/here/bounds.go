@@ -1,0 +1,11 @@
+package here
+
+// Bounds of one name, on the way in and out.
+const (
+	maxPath  = 4096
+	maxName  = 255
+	maxDepth = 128
+)
+
+// tmpPrefix begins the names of files that are being written.
+const tmpPrefix = ".berm-tmp-"
