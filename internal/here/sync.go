@@ -108,6 +108,11 @@ func unknown(err error) bool {
 	return errors.As(err, &ae) && ae.Code == api.CodeWorkspaceNotFound
 }
 
+func tooLong(err error) bool {
+	var ae *api.Error
+	return errors.As(err, &ae) && ae.Code == api.CodeWorkspaceTooLarge
+}
+
 // send uploads a change, joined to those before or as a whole where that is
 // better, and remembers what the server then has.
 func (s *Scan) send(ctx context.Context, srv Server, head *index, d *delta, out *Synced) (*index, error) {
@@ -146,7 +151,7 @@ func (s *Scan) send(ctx context.Context, srv Server, head *index, d *delta, out 
 		parent, next.Base, next.Layers, next.Bytes = below.ID, below.Base, below.Layers+1, below.Bytes+d.bytes
 	}
 	wt, sent, err := s.upload(ctx, srv, parent, d)
-	if unknown(err) && parent != "" { // forgotten between two calls
+	if parent != "" && (unknown(err) || tooLong(err)) { // forgotten between two calls, or more layers than it takes
 		if d, err = s.since(nil); err != nil {
 			return nil, err
 		}
