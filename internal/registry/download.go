@@ -101,13 +101,9 @@ func (p *puller) layer(ctx context.Context, l Layer, report *reporter) error {
 // tryLayer writes a layer to its file while it compares it. It returns how
 // many bytes it reported.
 func (p *puller) tryLayer(ctx context.Context, l Layer, report *reporter) (int64, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := newWatch(p.opt.Idle, cancel)
-	defer w.timer.Stop()
 	resp, err := p.get(ctx, "blobs", l.Digest, l.Size+1)
 	if err != nil {
-		return 0, because(ctx, err)
+		return 0, err
 	}
 	defer resp.Body.Close()
 	what := p.what + ": layer " + short(l.Digest)
@@ -128,7 +124,6 @@ func (p *puller) tryLayer(ctx context.Context, l Layer, report *reporter) (int64
 		if errors.Is(err, errAnswer) || n > l.Size {
 			return n, refused(what, "it is longer than the %d bytes that the manifest says", l.Size)
 		}
-		w.n.Add(int64(k))
 		h.Write(buf[:k])
 		if _, err := f.Write(buf[:k]); err != nil {
 			return n, err
@@ -138,7 +133,7 @@ func (p *puller) tryLayer(ctx context.Context, l Layer, report *reporter) (int64
 			break
 		}
 		if err != nil {
-			return n, because(ctx, err)
+			return n, err
 		}
 	}
 	if n != l.Size {
@@ -148,14 +143,6 @@ func (p *puller) tryLayer(ctx context.Context, l Layer, report *reporter) (int64
 		return n, refused(what, "its bytes have the digest %s", short(got))
 	}
 	return n, f.Close()
-}
-
-// because prefers the reason why a context ended to its echo in an error.
-func because(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return err
 }
 
 // A reporter tells of bytes, of each layer and of all, not too often.

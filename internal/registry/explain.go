@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -125,10 +126,13 @@ func (p *puller) judgeWire(host string, err error) *api.Error {
 	var cert *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	var netErr net.Error
+	var file *fs.PathError
 	why := ""
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
 		return &api.Error{Code: api.CodeHostFailure, Message: p.what + ": there is no room for its layers", Hint: "make room below the state directory: berm template rm NAME"}
+	case errors.As(err, &file):
+		return &api.Error{Code: api.CodeHostFailure, Message: fmt.Sprintf("%s: its layers cannot be kept: %v", p.what, file.Err), Hint: "berm doctor"}
 	case errors.Is(err, errPlain):
 		why = "it sent us to where there would be no TLS"
 		if strings.Contains(err.Error(), host+": "+errPlain.Error()) {
@@ -143,7 +147,7 @@ func (p *puller) judgeWire(host string, err error) *api.Error {
 		return refused(p.what, "%s answers with more than an answer of its kind may have", host)
 	case errors.As(err, &unknown), errors.As(err, &cert):
 		why, out.Hint = "its certificate is not trusted here", "name the certificates of who signed it: SSL_CERT_FILE=FILE"
-	case errors.As(err, &record):
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		why, out.Hint = "it speaks no TLS", "put TLS before it, or allow plain HTTP: --plain-http "+host
 	case errors.As(err, &dns):
 		why = "its name cannot be resolved"

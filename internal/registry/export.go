@@ -69,7 +69,7 @@ func write(w io.Writer, e Export, docker bool) error {
 		conf.RootFS.DiffIDs = append(conf.RootFS.DiffIDs, h)
 		conf.History = append(conf.History, v1.History{Created: created, CreatedBy: "berm template export"})
 	}
-	out := &layout{w: tar.NewWriter(w), at: created.Time, have: map[string]bool{}}
+	out := &layoutTar{w: tar.NewWriter(w), at: created.Time, have: map[string]bool{}}
 	out.text("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
 	out.dir("blobs/")
 	out.dir("blobs/sha256/")
@@ -118,33 +118,33 @@ func canonicalTag(s string) string {
 	return s
 }
 
-// A layout writes files of an archive until one fails.
-type layout struct {
+// A layoutTar writes files of an archive until one fails.
+type layoutTar struct {
 	w    *tar.Writer
 	at   time.Time
 	have map[string]bool
 	err  error
 }
 
-func (o *layout) header(h *tar.Header) {
+func (o *layoutTar) header(h *tar.Header) {
 	if o.err == nil {
 		h.ModTime = o.at.Truncate(time.Second)
 		o.err = o.w.WriteHeader(h)
 	}
 }
 
-func (o *layout) dir(name string) {
+func (o *layoutTar) dir(name string) {
 	o.header(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755})
 }
 
-func (o *layout) text(name string, data []byte) {
+func (o *layoutTar) text(name string, data []byte) {
 	o.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(data))})
 	if o.err == nil {
 		_, o.err = o.w.Write(data)
 	}
 }
 
-func (o *layout) json(name string, v any) []byte {
+func (o *layoutTar) json(name string, v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil && o.err == nil {
 		o.err = err
@@ -153,7 +153,7 @@ func (o *layout) json(name string, v any) []byte {
 	return data
 }
 
-func (o *layout) blob(kind types.MediaType, v any) v1.Descriptor {
+func (o *layoutTar) blob(kind types.MediaType, v any) v1.Descriptor {
 	data, err := json.Marshal(v)
 	if err != nil && o.err == nil {
 		o.err = err
@@ -163,7 +163,7 @@ func (o *layout) blob(kind types.MediaType, v any) v1.Descriptor {
 	return v1.Descriptor{MediaType: kind, Digest: h, Size: n}
 }
 
-func (o *layout) layer(d v1.Descriptor, l ExportLayer) {
+func (o *layoutTar) layer(d v1.Descriptor, l ExportLayer) {
 	if o.err != nil || o.have[d.Digest.Hex] {
 		return
 	}

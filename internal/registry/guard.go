@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -52,6 +53,7 @@ type guard struct {
 	next  http.RoundTripper
 	plain func(host string) bool
 	pause func(context.Context, time.Duration) error
+	idle  time.Duration // within which something must come
 }
 
 // lengthKey marks a context with the most bytes that an answer may have.
@@ -70,7 +72,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		most = maxAnswer
 	}
 	for try := 1; ; try++ {
-		resp, err := g.next.RoundTrip(req)
+		resp, err := g.once(req, most)
 		wait, again := retry(resp, err, try)
 		if again && req.Body != nil && req.Body != http.NoBody {
 			if req.GetBody == nil {
@@ -83,9 +85,6 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 		}
 		if !again {
-			if err == nil {
-				resp.Body = &bounded{ReadCloser: resp.Body, left: most}
-			}
 			return resp, err
 		}
 		if resp != nil {
@@ -96,6 +95,20 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+}
+
+// once asks once, and watches what comes.
+func (g *guard) once(req *http.Request, most int64) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	b := &body{left: most, ctx: ctx, cancel: cancel}
+	b.watch(g.idle)
+	resp, err := g.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		defer b.end()
+		return nil, because(ctx, err)
+	}
+	b.inner, resp.Body = resp.Body, b
+	return resp, nil
 }
 
 // retry says whether to ask again, and after how long.
@@ -151,21 +164,76 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// bounded is a body that ends in an error rather than go on for ever.
-type bounded struct {
-	io.ReadCloser
-	left int64
+// because prefers the reason why a context ended to its echo in an error.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+// least is how many bytes of an answer must come within an idle time.
+const least = 1024
+
+// A body ends in an error rather than go on for ever, or stand still.
+type body struct {
+	inner  io.ReadCloser
+	left   int64
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	n      atomic.Int64 // bytes so far
+	mu     sync.Mutex
+	timer  *time.Timer
+}
+
+// watch ends the request when less than least bytes come in an idle time.
+func (b *body) watch(idle time.Duration) {
+	var last int64
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timer = time.AfterFunc(idle, func() {
+		n := b.n.Load()
+		if n-last < least {
+			b.cancel(errStalled)
+			return
+		}
+		last = n
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.ctx.Err() == nil {
+			b.timer.Reset(idle)
+		}
+	})
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, errAnswer
+	}
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.inner.Read(p)
+	b.n.Add(int64(n))
 	if b.left -= int64(n); b.left < 0 {
 		return 0, errAnswer
 	}
+	if err != nil && err != io.EOF {
+		err = because(b.ctx, err)
+	}
 	return n, err
+}
+
+func (b *body) Close() error {
+	defer b.end()
+	return b.inner.Close()
+}
+
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timer.Stop()
+	b.cancel(nil)
 }
 
 // checkRedirect lets a registry send a request on, but not from the internet
@@ -178,27 +246,4 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 		return errRedirect
 	}
 	return nil
-}
-
-// A watch ends a context when less than least bytes come in every idle.
-type watch struct {
-	n     atomic.Int64
-	timer *time.Timer
-}
-
-const least = 1024
-
-func newWatch(idle time.Duration, cancel context.CancelCauseFunc) *watch {
-	w := &watch{}
-	var last int64
-	w.timer = time.AfterFunc(idle, func() {
-		n := w.n.Load()
-		if n-last < least {
-			cancel(errStalled)
-			return
-		}
-		last = n
-		w.timer.Reset(idle)
-	})
-	return w
 }

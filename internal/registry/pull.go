@@ -131,7 +131,7 @@ func (p *puller) connect(ctx context.Context) error {
 		p.close, next = own.CloseIdleConnections, own
 	}
 	host := repo.RegistryStr()
-	g := &guard{next: next, pause: pause, plain: func(h string) bool {
+	g := &guard{next: next, pause: pause, idle: p.opt.Idle, plain: func(h string) bool {
 		return slices.Contains(p.opt.PlainHTTP, h) || isLoopback(host) && isLoopback(h)
 	}}
 	auth := authn.Anonymous
@@ -181,8 +181,18 @@ func (p *puller) get(ctx context.Context, sort, id string, most int64) (*http.Re
 
 // small reads an answer that is kept in memory.
 func (p *puller) small(ctx context.Context, sort, id string, most int64) ([]byte, string, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	for try := 1; ; try++ {
+		raw, header, err := p.trySmall(ctx, sort, id, most)
+		if err == nil || try == layerTries || !transient(err) {
+			return raw, header, err
+		}
+		if err := pause(ctx, firstWait<<(try-1)); err != nil {
+			return nil, "", err
+		}
+	}
+}
+
+func (p *puller) trySmall(ctx context.Context, sort, id string, most int64) ([]byte, string, error) {
 	resp, err := p.get(ctx, sort, id, most)
 	if err != nil {
 		return nil, "", err

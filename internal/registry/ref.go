@@ -3,6 +3,7 @@ package registry
 import (
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +14,13 @@ import (
 
 // maxRef bounds the text of a reference, in bytes.
 const maxRef = 1024
+
+// The grammar of names that docker has; the library is more generous, and a
+// name becomes part of an address.
+var (
+	repository   = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
+	registryHost = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::[0-9]{1,5})?$`)
+)
 
 // Canonical is a reference in full: python:3.12-slim is
 // docker.io/library/python:3.12-slim, a name without a tag gets latest, and a
@@ -44,6 +52,9 @@ func parseRef(ref string, plain []string) (name.Reference, error) {
 	}
 	r, err := name.ParseReference(ref)
 	if err != nil {
+		return nil, bad("it is no reference to an image")
+	}
+	if !repository.MatchString(r.Context().RepositoryStr()) || !registryHost.MatchString(r.Context().RegistryStr()) {
 		return nil, bad("it is no reference to an image")
 	}
 	if d, ok := r.(name.Digest); ok && !strings.HasPrefix(d.DigestStr(), "sha256:") {
