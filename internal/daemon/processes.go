@@ -122,10 +122,12 @@ func RunWorker(args []string) error {
 			return findRoot(templates, name)
 		},
 	})
-	srv := &http.Server{Handler: server.New(engine, server.Options{Shelf: templates}), ReadHeaderTimeout: 10 * time.Second}
+	builds := workerBuilds(templates, engine, set.Presets)
+	srv := &http.Server{Handler: server.New(engine, server.Options{Shelf: templates, Builds: builds}), ReadHeaderTimeout: 10 * time.Second}
 	srv.Serve(own) // ends with the caller
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
+	builds.Close(ctx)
 	engine.Close(ctx)
 	k.Close()
 	return nil

@@ -23,6 +23,7 @@ import (
 	"github.com/bermhq/berm/internal/auth"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/backend/gvisor"
+	making "github.com/bermhq/berm/internal/build"
 	"github.com/bermhq/berm/internal/egress"
 	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/jail"
@@ -196,6 +197,7 @@ type daemon struct {
 	store   *store.Store
 	auth    *auth.Tokens
 	engine  *sandbox.Engine
+	builds  *making.Builds
 	adopted chan struct{} // closed when the engine knows what ran before it
 	h       http.Handler
 	alerts  *alert.Alerts
@@ -261,7 +263,8 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 			Sandboxes: cfg.QuotaSandboxes, MemoryBytes: int64(cfg.QuotaMemory), CreatesPerMinute: cfg.QuotaCreatesPerMinute,
 		},
 	})
-	d.h = server.New(d.engine, server.Options{Log: log, Auth: d.auth, Store: d.store, Hosts: hosts, Version: version, Shelf: g.shelf,
+	d.builds = daemonBuilds(g.shelf.Client, d.engine, g.presets, d.store, log)
+	d.h = server.New(d.engine, server.Options{Log: log, Auth: d.auth, Store: d.store, Hosts: hosts, Version: version, Shelf: g.shelf, Builds: d.builds,
 		Meter: meter, Stopping: d.stopping})
 	return d, nil
 }
@@ -366,6 +369,13 @@ func (d *daemon) end(orderly bool) {
 	}
 	for _, s := range d.servers {
 		s.Close()
+	}
+	if orderly { // a build is its daemon's own, also where sandboxes outlive it
+		ctx, cancel := context.WithTimeout(context.Background(), stopFor)
+		defer cancel()
+		if err := d.builds.Close(ctx); err != nil {
+			d.log.Error("not every build ended", "error", err)
+		}
 	}
 	if orderly && d.g.started {
 		ctx, cancel := context.WithTimeout(context.Background(), stopFor)

@@ -85,6 +85,10 @@ func serveCall(ctx context.Context, c *net.UnixConn, s Service) {
 	if err != nil || json.Unmarshal(b[:n], &r) != nil {
 		return
 	}
+	if r.Call == "scratch" {
+		sendScratch(ctx, c, s)
+		return
+	}
 	go func() { // the end of the socket is the end of the call
 		c.Read(make([]byte, 1))
 		cancel()
