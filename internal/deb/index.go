@@ -88,7 +88,7 @@ func (x *index) read(r io.Reader, s source, optional bool) error {
 
 // add reads one paragraph of an index.
 func (x *index) add(para []byte, s source, optional bool) error {
-	c := &candidate{optional: optional}
+	c := &candidate{optional: optional, priority: 4}
 	c.Mirror = s.uri
 	bad := false
 	number := func(v []byte) int64 {

@@ -9,9 +9,11 @@ import (
 	"github.com/bermhq/berm/api"
 )
 
-// base are the packages beside the essential ones that every root has: apt, so
+// base are the packages beside the essential ones that every root has, where a
+// suite has them: the word that directories of / are links into /usr, which saves
+// the package that would make them so, and perl with it; and apt, so
 // that more can be installed inside.
-var base = []string{"apt"}
+var base = []string{"apt", "usr-is-merged"}
 
 // Resolve finds what a root needs to have some packages: those named, as NAME or
 // NAME=VERSION, the essential ones, apt, and what they depend on. The same names
@@ -32,7 +34,7 @@ func (a *Archive) Resolve(names []string) (Set, error) {
 	set := Set{Suite: a.sources[0].suite, Arch: a.index.arch, Sources: a.sourcesList(), Keys: a.keys, Slim: a.opt.Slim}
 	for _, c := range s.unpackOrder() {
 		p := c.Package
-		p.AutoSelected = !s.asked[p.Name]
+		p.AutoSelected = !s.asked[p.Name] && !slices.Contains(base, p.Name)
 		set.Packages = append(set.Packages, p)
 	}
 	return set, nil
@@ -84,11 +86,12 @@ func (s *solver) ask(names []string) error {
 		}
 	}
 	slices.SortFunc(always, func(a, b *candidate) int { return strings.Compare(a.Name, b.Name) })
-	for _, c := range always {
-		if !slices.Contains(s.roots, c) {
-			s.roots = append(s.roots, c)
+	for _, c := range s.roots {
+		if !slices.Contains(always, c) {
+			always = append(always, c)
 		}
 	}
+	s.roots = always // what every root has is settled first
 	return nil
 }
 
