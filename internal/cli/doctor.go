@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"text/tabwriter"
 
@@ -41,6 +43,9 @@ func doctorVerb() verb {
 				return env.fail(err)
 			}
 			s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, NoTemplate: true, NoSweep: true})
+			if err != nil && !leaks {
+				return env.noRung(err, asJSON)
+			}
 			if err != nil {
 				return env.fail(err)
 			}
@@ -58,6 +63,22 @@ func (env *Env) doctor(ctx context.Context, s *Session, asJSON bool) int {
 	if err != nil {
 		return env.fail(err)
 	}
+	return env.showDoctor(d, asJSON)
+}
+
+// noRung is the answer where nothing could be started, so that nobody could be
+// asked.
+func (env *Env) noRung(err error, asJSON bool) int {
+	r := api.Rung{Name: api.IsolationGVisor, Boundary: api.BoundaryUserKernel, Reason: err.Error()}
+	var known *api.Error
+	if errors.As(err, &known) {
+		r.Reason, r.Fix = known.Message, known.Hint
+	}
+	host := map[string]any{"arch": runtime.GOARCH, "cpus": runtime.NumCPU()}
+	return env.showDoctor(api.Doctor{Host: host, Rungs: []api.Rung{r}, Walls: []api.Wall{}}, asJSON)
+}
+
+func (env *Env) showDoctor(d api.Doctor, asJSON bool) int {
 	code := exitOK
 	if slices.ContainsFunc(d.Walls, func(w api.Wall) bool { return !w.Holds }) ||
 		!slices.ContainsFunc(d.Rungs, func(r api.Rung) bool { return r.Available }) {
@@ -79,6 +100,10 @@ func (env *Env) doctor(ctx context.Context, s *Session, asJSON bool) int {
 		if r.Fix != "" {
 			fmt.Fprintf(w, "\t\t\ttry: %s\n", r.Fix)
 		}
+	}
+	if len(d.Walls) == 0 {
+		w.Flush()
+		return code
 	}
 	fmt.Fprintln(w, "\nWALL\tHOLDS\tHOW, OR WHY NOT")
 	for _, l := range d.Walls {

@@ -51,6 +51,7 @@ func claim(stateDir string) (_ *ground, err error) {
 	if g.state, err = StateDir(stateDir); err != nil {
 		return nil, err
 	}
+	jail.RaiseFiles()
 	if err := closeOnExec(); err != nil {
 		return nil, err
 	}
@@ -206,16 +207,6 @@ func (g *ground) findKeeper(ctx context.Context, runtimeFile string) error {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-// noNamespace is why a keeper could not be started.
-func noNamespace(err error) error {
-	if os.Geteuid() == 0 {
-		return fmt.Errorf("start keeper: %w", err)
-	}
-	return &api.Error{Code: api.CodeRungUnavailable,
-		Message: fmt.Sprintf("gvisor: an ordinary user needs user namespaces: %v", err),
-		Hint:    "sudo sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=28633 kernel.apparmor_restrict_unprivileged_userns=0; or run berm as root"}
 }
 
 func (g *ground) joinKeeper(ctx context.Context) error {

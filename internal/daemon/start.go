@@ -176,6 +176,9 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 		return nil, err
 	}
 	if o.NoImage {
+		if err := l.up(); err != nil {
+			return nil, err
+		}
 		return l, l.conns.tell(setup{})
 	}
 	if !o.NoSweep {
@@ -197,6 +200,9 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 		return nil, err
 	}
 	if err := <-wanted; err != nil {
+		return nil, err
+	}
+	if err := l.up(); err != nil {
 		return nil, err
 	}
 	return l, l.conns.tell(setup{Agent: agent, Images: map[string]image.Root{l.Template: root}, Presets: presets})
@@ -293,6 +299,7 @@ func only(l api.Limits, link bool) keeper.Ceiling {
 }
 
 func (l *Local) spawn(ctx context.Context, o Options, state, runtimeFile string, kept template.Service) error {
+	jail.RaiseFiles()
 	if err := closeOnExec(); err != nil {
 		return err
 	}
@@ -323,7 +330,7 @@ func (l *Local) spawn(ctx context.Context, o Options, state, runtimeFile string,
 			return err
 		}
 	}
-	root := os.Geteuid() == 0
+	root := os.Geteuid() == 0 && jail.ManyUIDs()
 	mode, sweep := "root", "sweep"
 	if o.NoSweep {
 		sweep = "look"
@@ -362,7 +369,7 @@ func (l *Local) spawn(ctx context.Context, o Options, state, runtimeFile string,
 	}
 	l.keeper = keeperCmd
 	if err := workerCmd.Start(); err != nil {
-		return fmt.Errorf("start worker: %w", err)
+		return noNamespace(err)
 	}
 	l.worker = workerCmd
 	if l.owner, err = jail.Conn(ours[0]); err != nil {

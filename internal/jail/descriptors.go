@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -150,6 +151,21 @@ func Scratch(dir string) (*os.File, error) {
 		return nil, err
 	}
 	return f, os.Remove(f.Name())
+}
+
+// RaiseFiles lifts the limit of open files as far as it goes; root lifts the
+// hard one too, if that is low.
+func RaiseFiles() {
+	var n syscall.Rlimit
+	if syscall.Getrlimit(unix.RLIMIT_NOFILE, &n) != nil {
+		return
+	}
+	const least = 4096
+	if n.Max < least && syscall.Setrlimit(unix.RLIMIT_NOFILE, &syscall.Rlimit{Cur: least, Max: least}) == nil {
+		return
+	}
+	n.Cur = n.Max
+	syscall.Setrlimit(unix.RLIMIT_NOFILE, &n)
 }
 
 // WaitByte reads the one byte that says that a child is up, or the end of the

@@ -29,7 +29,7 @@ type Lease struct {
 func LeaseUID() (*Lease, error) {
 	base, count := uidBase, uidCount
 	if n := mapped(); n < uidBase+uidCount {
-		if n < 4096 {
+		if !ManyUIDs() {
 			return nil, errors.New("the user namespace maps too few uids to give each sandbox its own")
 		}
 		base, count = n/2, n/4
@@ -43,6 +43,10 @@ func LeaseUID() (*Lease, error) {
 	}
 	return nil, errors.New("no free host uid in 64 tries")
 }
+
+// ManyUIDs says whether this user namespace maps enough uids to give each sandbox
+// its own. Where it does not, even its root is like any user.
+func ManyUIDs() bool { return mapped() >= 4096 }
 
 // Release gives the uid back. No process may have it any more.
 func (l *Lease) Release() {

@@ -6,8 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -113,13 +111,15 @@ func (k *Keeper) sweep() (done chan struct{}) {
 }
 
 // Run serves one engine on engine until it or the owner goes away, then ends
-// every sandbox, cleans up and returns. owner carries nothing: its end is the
-// message. It also sweeps up what keepers that were killed have left.
+// every sandbox, cleans up and returns. owner carries one message, see Up; its
+// end is the other. It also sweeps up what keepers that were killed have left.
 func Run(cfg Config, owner, engine *net.UnixConn) error {
 	k, err := newKeeper(cfg, ModeOwner)
 	if err != nil {
+		owner.Write([]byte(err.Error()))
 		return err
 	}
+	owner.Write([]byte(up))
 	defer k.launcher.Close()
 	swept := k.sweep()
 	go func() {
@@ -197,50 +197,6 @@ func (k *Keeper) do(q request, s *sandbox, files []*os.File) (reply, []*os.File,
 	return reply{}, nil, fmt.Errorf("unknown request %q", q.Op)
 }
 
-// facts says what this host can do. probe tries it out and looks for leaks.
-func (k *Keeper) facts(probe bool) *Facts {
-	f := &Facts{Rootless: k.cfg.Rootless, CgroupV2: k.groups != nil && k.groups.V2, Missing: map[string]string{}}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(k.state.Fd()), &fs); err == nil {
-		f.StateFree = int64(fs.Bavail) * fs.Bsize
-	}
-	for c, err := range k.missing {
-		f.Missing[c] = err.Error()
-	}
-	for _, v := range []string{"mds", "l1tf", "meltdown"} {
-		b, err := os.ReadFile("/sys/devices/system/cpu/vulnerabilities/" + v)
-		if err == nil && strings.HasPrefix(string(b), "Vulnerable") {
-			f.CPU = append(f.CPU, v+": "+strings.TrimSpace(string(b)))
-		}
-	}
-	if !probe {
-		return f
-	}
-	k.probing.Lock() // what one tries out must not look like a failure or a leak to another
-	defer k.probing.Unlock()
-	if len(f.Missing) < 3 && k.groups != nil {
-		if err := k.groups.Probe("berm-probe-"+strconv.Itoa(os.Getpid())+"-"+strconv.FormatInt(time.Now().UnixNano(), 36), k.missing); err != nil {
-			f.Groups = err.Error()
-		}
-	}
-	switch lease, err := jail.LeaseUID(); {
-	case k.cfg.Rootless:
-		f.OwnUIDs = "not started as root: every sandbox runs as the user who called berm"
-	case err != nil:
-		f.OwnUIDs = err.Error()
-	default:
-		lease.Release()
-	}
-	if scratch, err := jail.Scratch(k.cfg.StateDir); err != nil {
-		f.State = err.Error()
-	} else {
-		scratch.Close()
-	}
-	f.WayOut = k.wayOut(os.Geteuid() == 0)
-	f.Leaks = Leaks(k.cfg.StateDir, k.groups)
-	return f
-}
-
 func (k *Keeper) find(id string) *sandbox {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -270,72 +226,11 @@ func (k *Keeper) shutdown() {
 	}
 }
 
-// A wanted is a cap that was asked for, the controller it stands on and its flag.
-type wanted struct{ ctrl, flag string }
-
-func (k *Keeper) asked(l jail.Limits) (out []wanted) {
-	if l.MemoryBytes > 0 {
-		out = append(out, wanted{"memory", "memory"})
-	}
-	if l.Tasks > 0 {
-		out = append(out, wanted{"pids", "pids"})
-	}
-	if l.CPUs > 0 {
-		out = append(out, wanted{"cpu", "cpus"})
-	}
-	return out
-}
-
-// unenforceable refuses a limit that this host cannot keep.
-func (k *Keeper) unenforceable(l jail.Limits) error {
-	for _, c := range k.asked(l) {
-		if err := k.missing[c.ctrl]; err != nil {
-			return &Refusal{
-				Code:    "limit.unenforceable",
-				Message: fmt.Sprintf("%s: this host cannot enforce the cap: %v", c.flag, err),
-				Hint:    k.wayOut(os.Geteuid() == 0) + "; to accept that nothing enforces it: " + k.giveUp(l),
-			}
-		}
-	}
-	return nil
-}
-
-// wayOut is how a user gets cgroups on this host.
-func (k *Keeper) wayOut(root bool) string {
-	if root { // who is root already is where cgroups are not the host's
-		for _, err := range k.missing {
-			if errors.Is(err, jail.ErrNotMounted) {
-				return "/sys/fs/cgroup is not the host's here; \"ip netns exec\" hides it: nsenter --net=/run/netns/NAME berm ..."
-			}
-		}
-		return "start berm where /sys/fs/cgroup can be written to, which it often cannot in a container"
-	}
-	if k.groups != nil && k.groups.V2 {
-		return "sudo berm ..., or in a cgroup of your own: systemd-run --user --scope -p Delegate=yes berm ..."
-	}
-	return "sudo berm ..." // v1 controllers are not handed to users
-}
-
-// giveUp names the flags of all the caps in l that this host cannot keep.
-func (k *Keeper) giveUp(l jail.Limits) string {
-	var out []string
-	for _, c := range k.asked(l) {
-		if k.missing[c.ctrl] != nil {
-			out = append(out, "--"+c.flag+"=unlimited")
-		}
-	}
-	return strings.Join(out, " ")
-}
-
 // Harden is what a keeper does for itself first: no core dumps, as many
 // descriptors as it may have, and no signal of a terminal's.
 func Harden() {
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	var n unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &n) == nil {
-		n.Cur = n.Max
-		unix.Setrlimit(unix.RLIMIT_NOFILE, &n)
-	}
+	jail.RaiseFiles()
 	unix.Umask(0o022) // the worker, who is nobody, reads the figures of cgroups
 }

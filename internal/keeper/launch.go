@@ -166,6 +166,9 @@ func (k *Keeper) admit(q Launch, by *link) (*sandbox, error) {
 	if len(q.PauseCall)+len(q.ResumeCall) > 1024 {
 		return nil, errors.New("launch: calls of more than 1024 bytes")
 	}
+	if o := k.obstacle(); o != nil {
+		return nil, &Refusal{Code: "rung.unavailable", Message: "gvisor: " + o.Why, Hint: o.Fix}
+	}
 	if err := k.unenforceable(q.Limits); err != nil {
 		return nil, err
 	}

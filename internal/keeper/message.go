@@ -86,12 +86,21 @@ type Facts struct {
 	Missing   map[string]string `json:"missing,omitempty"` // controller -> why it cannot be used
 	StateFree int64             `json:"state_free"`        // bytes left where writable layers lie
 	CPU       []string          `json:"cpu,omitempty"`     // holes of the processor that nothing here closes
+	Notes     []string          `json:"notes,omitempty"`   // what else of this host weakens a promise
+	Obstacle  *Obstacle         `json:"obstacle,omitempty"`
 
 	Groups  string `json:"groups,omitempty"`   // why no group could be made, "" if one was
 	OwnUIDs string `json:"own_uids,omitempty"` // why sandboxes cannot have host uids of their own
 	State   string `json:"state,omitempty"`    // why the state directory cannot be written
 	WayOut  string `json:"way_out,omitempty"`  // how to get cgroups here
 	Leaks   []Leak `json:"leaks,omitempty"`
+}
+
+// An Obstacle is why no sandbox can start on this host, and the command that
+// mends it.
+type Obstacle struct {
+	Why string `json:"why"`
+	Fix string `json:"fix"`
 }
 
 // Refusal is an error with a code of the api table and a way out.

@@ -99,7 +99,7 @@ func Backends(t *testing.T, s Suite) {
 			if s.Leaks != nil {
 				t.Cleanup(func() {
 					left := s.Leaks(t)
-					for end := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(end); left = s.Leaks(t) {
+					for end := time.Now().Add(slowly(5 * time.Second)); len(left) > 0 && time.Now().Before(end); left = s.Leaks(t) {
 						time.Sleep(10 * time.Millisecond) // what nobody waited for may be under way
 					}
 					for _, l := range left {
@@ -118,7 +118,7 @@ type bench struct {
 	be backend.Backend
 }
 
-const caseTime = 30 * time.Second
+var caseTime = slowly(30 * time.Second)
 
 func (b *bench) spec() backend.Spec {
 	return backend.Spec{ID: api.NewID(api.KindSandbox), Image: b.Image, Upper: b.Upper, Track: b.Track, Hostname: "berm", Limits: b.Limits.WithDefaults()}

@@ -43,7 +43,7 @@ func testStop(t *testing.T, b *bench) {
 	}
 	select {
 	case <-c.Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(slowly(5 * time.Second)):
 		t.Error("the stream outlives the instance")
 	}
 }
@@ -60,7 +60,7 @@ func testStopBusy(t *testing.T, b *bench) {
 	if err := i.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if d := time.Since(began); d > 5*time.Second {
+	if d := time.Since(began); d > slowly(5*time.Second) {
 		t.Errorf("Stop took %v", d)
 	}
 	for {
@@ -97,15 +97,15 @@ func testAttach(t *testing.T, b *bench) {
 
 func testDeadline(t *testing.T, b *bench) {
 	s := b.spec()
-	s.Deadline = time.Now().Add(700 * time.Millisecond)
+	s.Deadline = time.Now().Add(slowly(700 * time.Millisecond))
 	i, _ := b.start(t, s)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), slowly(10*time.Second))
 	defer cancel()
 	x, err := i.Wait(ctx)
 	if err != nil || x.Cause != "deadline" {
 		t.Errorf("Wait = %+v, %v", x, err)
 	}
-	if late := time.Since(s.Deadline); late > 2*time.Second {
+	if late := time.Since(s.Deadline); late > slowly(2*time.Second) {
 		t.Errorf("ended %v late", late)
 	}
 }
@@ -127,13 +127,13 @@ func (b *bench) mover(t *testing.T, s backend.Spec) (backend.Instance, backend.D
 // endsAt fails unless the instance ends by its deadline, at about t.
 func endsAt(t *testing.T, i backend.Instance, at time.Time) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), slowly(10*time.Second))
 	defer cancel()
 	x, err := i.Wait(ctx)
 	if err != nil || x.Cause != "deadline" {
 		t.Errorf("Wait = %+v, %v", x, err)
 	}
-	if late := time.Since(at); late < -50*time.Millisecond || late > 2*time.Second {
+	if late := time.Since(at); late < -50*time.Millisecond || late > slowly(2*time.Second) {
 		t.Errorf("ended %v after its deadline", late)
 	}
 }
@@ -141,7 +141,7 @@ func endsAt(t *testing.T, i backend.Instance, at time.Time) {
 func testDeadlineMoves(t *testing.T, b *bench) {
 	i, d := b.mover(t, b.spec())
 	var at time.Time
-	for _, in := range []time.Duration{500 * time.Millisecond, time.Hour, 0, 400 * time.Millisecond} {
+	for _, in := range []time.Duration{slowly(500 * time.Millisecond), time.Hour, 0, slowly(400 * time.Millisecond)} {
 		if at = time.Now().Add(in); in == 0 {
 			at = time.Time{} // the Spec's own, which is never
 		}
@@ -151,7 +151,7 @@ func testDeadlineMoves(t *testing.T, b *bench) {
 		if in != time.Hour && in != 0 {
 			continue
 		}
-		short, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+		short, cancel := context.WithTimeout(t.Context(), slowly(700*time.Millisecond))
 		if x, err := i.Wait(short); err == nil {
 			t.Fatalf("ended in spite of its new deadline: %+v", x)
 		}
@@ -165,7 +165,7 @@ func testDeadlineMoves(t *testing.T, b *bench) {
 
 func testDeadlineBound(t *testing.T, b *bench) {
 	s := b.spec()
-	s.Deadline = time.Now().Add(3 * time.Second)
+	s.Deadline = time.Now().Add(slowly(3 * time.Second))
 	i, d := b.mover(t, s)
 	if err := d.SetDeadline(t.Context(), s.Deadline.Add(time.Hour)); err != nil {
 		t.Fatal(err)

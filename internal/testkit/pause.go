@@ -130,7 +130,7 @@ func testPauseBusy(t *testing.T, b *bench) {
 				took := time.Since(began)
 				from := spent()
 				time.Sleep(300 * time.Millisecond)
-				if used := spent() - from; used > 2*time.Millisecond { // what it used before may be booked late
+				if used := spent() - from; used > slowly(2*time.Millisecond) { // what it used before may be booked late
 					t.Errorf("round %d: paused in %v, it used %v", round, took, used)
 				}
 				if err := p.Resume(t.Context()); err != nil {
@@ -152,7 +152,7 @@ func testPauseStop(t *testing.T, b *bench) {
 	if err := p.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), slowly(5*time.Second))
 	defer cancel()
 	if err := i.Stop(ctx); err != nil {
 		t.Fatalf("Stop: %v", err)
@@ -171,7 +171,7 @@ func testPauseDeadline(t *testing.T, b *bench) {
 	if !ok {
 		t.Skip("its deadline cannot be moved")
 	}
-	at := time.Now().Add(500 * time.Millisecond)
+	at := time.Now().Add(slowly(500 * time.Millisecond))
 	if err := d.SetDeadline(t.Context(), at); err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func testRestart(t *testing.T, b *bench) {
 			}
 		}
 	}
-	at := time.Now().Add(300 * time.Millisecond)
+	at := time.Now().Add(slowly(300 * time.Millisecond))
 	if err := i.(backend.Deadliner).SetDeadline(t.Context(), at); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func testRestartEnded(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	c.Close()
-	if err := i.(backend.Deadliner).SetDeadline(t.Context(), time.Now().Add(300*time.Millisecond)); err != nil {
+	if err := i.(backend.Deadliner).SetDeadline(t.Context(), time.Now().Add(slowly(300*time.Millisecond))); err != nil {
 		t.Fatal(err)
 	}
 	b.be = b.Restart(t, b.be)
@@ -166,7 +166,7 @@ func testRestartBound(t *testing.T, b *bench) {
 		for ; h != nil && !h.Ended && time.Since(died) < caseTime; h = heldAs(t, b.be, id) {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if took := time.Since(died); h == nil || h.Exit.Cause != "owner" || took > 2*time.Second {
+		if took := time.Since(died); h == nil || h.Exit.Cause != "owner" || took > slowly(2*time.Second) {
 			t.Errorf("after %v it is held as %+v", took, h)
 		}
 	}

@@ -21,7 +21,7 @@ func (b *Backend) Walls(ctx context.Context) ([]api.Wall, error) {
 	holds := func(name, how string) api.Wall { return api.Wall{Name: name, Holds: true, Reason: how} }
 	cap := func(name, ctrl, flag, how string) api.Wall {
 		if why := f.Missing[ctrl]; why != "" {
-			return api.Wall{Name: name, Reason: why, Fix: f.WayOut + "; or accept it: --" + flag + "=unlimited"}
+			return api.Wall{Name: name, Reason: why + " (--" + flag + "=unlimited accepts it)", Fix: f.WayOut}
 		}
 		if f.Groups != "" {
 			return api.Wall{Name: name, Reason: f.Groups, Fix: f.WayOut}
@@ -36,7 +36,7 @@ func (b *Backend) Walls(ctx context.Context) ([]api.Wall, error) {
 	if f.OwnUIDs != "" {
 		own = api.Wall{Name: "own-uid", Reason: f.OwnUIDs, Fix: fixRoot}
 	}
-	disk := holds("disk", "one writable layer of fixed size in an unlinked file of the state directory")
+	disk := holds("disk", strings.Join(append([]string{"one writable layer of fixed size in an unlinked file of the state directory"}, f.Notes...), "; "))
 	if f.State != "" {
 		disk = api.Wall{Name: "disk", Reason: f.State, Fix: "berm --state DIR ..., with a directory that can be written"}
 	}
@@ -84,6 +84,7 @@ func (b *Backend) HostFacts(ctx context.Context, l api.Limits) ([]string, error)
 		names := slices.Sorted(maps.Keys(f.Missing))
 		out = append(out, "no cgroups for "+strings.Join(names, ", ")+": not capped as accepted, and not measured")
 	}
+	out = append(out, f.Notes...)
 	if l.DiskBytes > f.StateFree {
 		out = append(out, fmt.Sprintf("state directory: %d bytes are free, fewer than the disk cap: the guest may see a full disk before", f.StateFree))
 	}

@@ -79,7 +79,10 @@ func (b *Backend) Check(ctx context.Context) error {
 			Message: "gvisor: this build runs sandboxes on amd64 only, this host is " + runtime.GOARCH,
 			Hint:    "use an x86-64 Linux host"}
 	}
-	_, err := b.keeper.Facts(ctx, false)
+	f, err := b.keeper.Facts(ctx, false)
+	if err == nil && f.Obstacle != nil {
+		err = &api.Error{Code: api.CodeRungUnavailable, Message: "gvisor: " + f.Obstacle.Why, Hint: f.Obstacle.Fix}
+	}
 	return err
 }
 
