@@ -4,41 +4,41 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
+	"context"
 	"fmt"
-	"hash"
 	"io"
 	"os"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/mikelolasagasti/xz"
 )
 
-// Open makes f the archive of a making: a tar, plain or compressed. diffID,
-// where it is known, is the digest that the plain tar must have, sha256:HEX;
-// what unpacks to something else is an error once it has been read.
-func (k *Making) Open(f *os.File, diffID string) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	size := info.Size()
+// Plain is an archive file as it is without compression: itself, or what it
+// unpacks to, which is put in room.
+func Plain(ctx context.Context, f, room *os.File, most int64, progress func(Progress)) (*os.File, error) {
+	k := Making{MaxBytes: most}
 	var magic [6]byte
 	n, _ := f.ReadAt(magic[:], 0)
 	open := decompressor(magic[:n])
-	section := io.NewSectionReader(f, 0, size)
-	if open == nil && diffID == "" {
-		k.Archive, k.At = section, f
-		return nil
+	if open == nil {
+		return f, nil
 	}
-	var r io.Reader = section
-	if open != nil {
-		if r, err = open(section); err != nil {
-			return k.explain(fmt.Errorf("unpack: %w", err))
-		}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
 	}
-	most := k.limit()
-	k.Archive = &checked{r: r, left: most + most/4 + 64<<20, want: diffID, sum: sha256.New()}
-	return nil
+	m := newMeter(ctx, progress)
+	m.phase(PhaseUnpack, info.Size())
+	z, err := open(progressReader{io.NewSectionReader(f, 0, info.Size()), m})
+	if err != nil {
+		return nil, k.explain(fmt.Errorf("unpack: %w", err))
+	}
+	// Beside what an image may hold there are headers and padding.
+	sp := &spool{file: room, left: most + most/4 + 64<<20}
+	if _, err := sp.take(z, true); err != nil {
+		return nil, k.explain(err)
+	}
+	return room, room.Truncate(sp.end)
 }
 
 // decompressor is how a file that begins like this is unpacked; nil: not at all.
@@ -51,35 +51,17 @@ func decompressor(magic []byte) func(io.Reader) (io.Reader, error) {
 	return nil
 }
 
+// maxWindow is the most memory that a compressed stream may ask for.
+const maxWindow = 128 << 20
+
 var compressions = []struct {
 	magic string
 	open  func(io.Reader) (io.Reader, error)
 }{
 	{"\x1f\x8b", func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
 	{"BZh", func(r io.Reader) (io.Reader, error) { return bzip2.NewReader(r), nil }},
-}
-
-// checked bounds what an archive unpacks to, and compares its digest at the end.
-type checked struct {
-	r    io.Reader
-	left int64
-	want string
-	sum  hash.Hash
-}
-
-var errDigest = errors.New("its content is not what its digest says")
-
-func (c *checked) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	if c.left -= int64(n); c.left < 0 {
-		return 0, errSpool
-	}
-	if c.want == "" {
-		return n, err
-	}
-	c.sum.Write(b[:n])
-	if err == io.EOF && c.want != "sha256:"+hex.EncodeToString(c.sum.Sum(nil)) {
-		return n, errDigest
-	}
-	return n, err
+	{"\xfd7zXZ\x00", func(r io.Reader) (io.Reader, error) { return xz.NewReader(r, maxWindow) }},
+	{"\x28\xb5\x2f\xfd", func(r io.Reader) (io.Reader, error) {
+		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	}},
 }

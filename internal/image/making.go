@@ -21,6 +21,7 @@ type Making struct {
 	// content is kept in Spool until the image is written.
 	At    io.ReaderAt
 	Spool *os.File
+	Taken int64 // bytes of Spool that hold something else
 
 	// Marks says that the archive is a layer, with OCI's marks for what is gone.
 	Marks bool
@@ -52,6 +53,15 @@ type Made struct {
 func (k Making) Write(ctx context.Context, out *os.File) (Made, error) {
 	made, err := k.write(newMeter(ctx, k.Progress), out)
 	return made, k.explain(err)
+}
+
+// Open makes a plain file the archive.
+func (k *Making) Open(plain *os.File) error {
+	info, err := plain.Stat()
+	if err == nil {
+		k.Archive, k.At = io.NewSectionReader(plain, 0, info.Size()), plain
+	}
+	return err
 }
 
 func (k *Making) limit() int64 {
@@ -132,7 +142,7 @@ func (k *Making) write(m *meter, out *os.File) (made Made, err error) {
 
 // unpack reads the archive into t.
 func (k *Making) unpack(t *tree, m *meter, left int64) (Dropped, error) {
-	u := unpacker{t: t, sp: &spool{file: k.Spool, left: left}, m: m, perm: 0o7777, marks: k.Marks, owner: k.Owner, at: k.At}
+	u := unpacker{t: t, sp: &spool{file: k.Spool, end: k.Taken, left: left}, m: m, perm: 0o7777, marks: k.Marks, owner: k.Owner, at: k.At}
 	if k.Prefix != "" {
 		names, err := split(k.Prefix)
 		if err != nil {

@@ -1,8 +1,6 @@
 package image
 
 import (
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -75,30 +73,27 @@ func archiveError(file string, opt Options, err error) error {
 
 // plainTar returns f, or what it unpacks to.
 func plainTar(f *os.File, sp *spool, m *meter) (io.ReaderAt, int64, error) {
-	var magic [6]byte
-	n, _ := f.ReadAt(magic[:], 0)
-	for name, sign := range map[string]string{"zstd": "\x28\xb5\x2f\xfd", "xz": "\xfd7zXZ", "bzip2": "BZh"} {
-		if bytes.HasPrefix(magic[:n], []byte(sign)) {
-			return nil, 0, fail(api.CodeTemplateInvalid, fmt.Sprintf("template %s is compressed with %s", f.Name(), name),
-				"decompress it first, or use gzip")
-		}
-	}
 	info, err := f.Stat()
 	if err != nil {
 		return nil, 0, err
 	}
-	if !bytes.HasPrefix(magic[:n], []byte{0x1f, 0x8b}) {
+	var magic [6]byte
+	n, _ := f.ReadAt(magic[:], 0)
+	open := decompressor(magic[:n])
+	if open == nil {
 		return f, info.Size(), nil
 	}
 	m.phase(PhaseUnpack, info.Size())
-	z, err := gzip.NewReader(progressReader{f, m})
-	if err != nil {
-		return nil, 0, err
-	}
-	defer z.Close()
-	piece, err := sp.take(z, false)
+	z, err := open(progressReader{f, m})
 	if err != nil {
 		return nil, 0, fmt.Errorf("unpack: %w", err)
+	}
+	piece, err := sp.take(z, true)
+	if err != nil {
+		return nil, 0, fmt.Errorf("unpack: %w", err)
+	}
+	if err := sp.file.Truncate(sp.end); err != nil { // zeros at its end are a hole
+		return nil, 0, err
 	}
 	return io.NewSectionReader(sp.file, piece.off, piece.size), piece.size, nil
 }

@@ -32,6 +32,7 @@ func (s *Store) collect(ctx context.Context, unused time.Duration, most int64) e
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	s.sweepRooms()
 	unlock, err := s.lock()
 	if err != nil {
 		return s.broken("collect layers", err)

@@ -46,6 +46,8 @@ func (s *Store) do(ctx context.Context, job Job, in io.Reader, progress func(api
 		err = w.layer(ctx, in)
 	case JobTag:
 		err = w.tag(ctx)
+	case JobPull:
+		err = w.pull(ctx)
 	default:
 		err = &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("%.40q is no kind of work on templates", job.Kind), Hint: "berm help template"}
 	}
@@ -96,12 +98,14 @@ type work struct {
 	job      Job
 	pin      *pin
 	progress func(api.TemplateProgress)
+	item     string // what is worked on, for progress
 
 	root image.Root
 	t    api.Template
 }
 
-// archive makes a root of a whole file system.
+// archive makes a root of what an archive holds: a file system, or an image as
+// docker save or an OCI layout has it.
 func (w *work) archive(ctx context.Context, in io.Reader) error {
 	f, done, err := w.s.spooled(ctx, in, w.limit(), w.say)
 	if err != nil {
@@ -109,7 +113,45 @@ func (w *work) archive(ctx context.Context, in io.Reader) error {
 	}
 	defer done()
 	w.t.Source = "archive"
-	return w.one(ctx, task{Kind: taskRoot, Last: true}, f, "")
+	plain, m, done, err := w.plain(ctx, f, true)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if m.Image == nil {
+		return w.one(ctx, task{Kind: taskRoot, Last: true}, plain, "")
+	}
+	img := m.Image
+	w.t.Digest, w.t.Platform, w.t.Config = img.Digest, img.Platform, img.Config
+	if img.Ref != "" {
+		w.t.Source = "archive of " + img.Ref
+	}
+	for i := range img.Layers {
+		w.item = fmt.Sprintf("layer %d of %d", i+1, img.Layers)
+		if err := w.one(ctx, task{Kind: taskLayer, Pick: i + 1, Platform: w.job.Platform}, plain, ""); err != nil {
+			return err
+		}
+	}
+	w.item = ""
+	return w.one(ctx, task{Kind: taskGuest, Last: true}, nil, "guest")
+}
+
+// plain is an archive without compression, and what a maker says of it.
+func (w *work) plain(ctx context.Context, f *os.File, images bool) (*os.File, made, func(), error) {
+	spool, err := w.s.images.Scratch()
+	if err != nil {
+		return nil, made{}, nil, err
+	}
+	m, err := w.s.make(ctx, task{Kind: taskPlain, MaxBytes: w.limit(), Platform: w.job.Platform, Images: images}, files{archive: f, spool: spool}, w.say)
+	if err != nil {
+		spool.Close()
+		return nil, m, nil, err
+	}
+	if m.Spooled {
+		return spool, m, func() { spool.Close() }, nil
+	}
+	spool.Close()
+	return f, m, func() {}, nil
 }
 
 // layer makes a layer of changes on top of what is below.
@@ -124,7 +166,12 @@ func (w *work) layer(ctx context.Context, in io.Reader) error {
 	}
 	defer done()
 	w.t.Source = "build"
-	return w.one(ctx, task{Kind: taskLayer, Last: true, Prefix: w.job.Prefix, Owner: w.job.Owner}, f, "")
+	plain, _, done, err := w.plain(ctx, f, false)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return w.one(ctx, task{Kind: taskLayer, Last: true, Prefix: w.job.Prefix, Owner: w.job.Owner}, plain, "")
 }
 
 // tag gives what is below a name, and defaults.
@@ -143,7 +190,7 @@ func (w *work) tag(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	made, err := w.s.make(ctx, task{Kind: taskLook, User: w.user(), MaxBytes: w.limit()}, files{below: below}, w.progress)
+	made, err := w.s.make(ctx, task{Kind: taskLook, User: w.user(), MaxBytes: w.limit()}, files{below: below}, w.say)
 	if err != nil {
 		return err
 	}
@@ -155,6 +202,7 @@ func (w *work) limit() int64 { return cmp.Or(w.job.MaxBytes, image.DefaultMaxByt
 
 func (w *work) say(p api.TemplateProgress) {
 	if w.progress != nil {
+		p.Item = cmp.Or(p.Item, w.item)
 		w.progress(p)
 	}
 }
@@ -218,7 +266,7 @@ func (w *work) image(ctx context.Context, t task, archive *os.File, over []strin
 		return fail(err)
 	}
 	defer spool.Close()
-	m, err := w.s.make(ctx, t, files{archive: archive, spool: spool, out: out.File, below: below}, w.progress)
+	m, err := w.s.make(ctx, t, files{archive: archive, spool: spool, out: out.File, below: below}, w.say)
 	if err != nil {
 		return fail(err)
 	}

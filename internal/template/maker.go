@@ -217,7 +217,8 @@ type reply struct {
 // made is what a maker says of what it made.
 type made struct {
 	image.Made
-	Image *found `json:"image,omitempty"` // what an archive holds
+	Image   *found `json:"image,omitempty"`   // what an archive holds
+	Spooled bool   `json:"spooled,omitempty"` // the plain archive is in the spool
 }
 
 // found is a container image that an archive holds.
@@ -226,5 +227,5 @@ type found struct {
 	Digest   string             `json:"digest,omitempty"`
 	Platform string             `json:"platform,omitempty"`
 	Config   api.TemplateConfig `json:"config,omitzero"`
-	DiffIDs  []string           `json:"diff_ids,omitempty"`
+	Layers   int                `json:"layers"`
 }

@@ -119,7 +119,7 @@ func (m *made) sane() bool {
 		return true
 	}
 	if !word(i.Ref, 512) || i.Digest != "" && !digestForm.MatchString(i.Digest) || i.Platform != "" && !platformForm.MatchString(i.Platform) ||
-		len(i.DiffIDs) > maxLayers || slices.ContainsFunc(i.DiffIDs, func(d string) bool { return !digestForm.MatchString(d) }) {
+		i.Layers < 0 || i.Layers > maxLayers {
 		return false
 	}
 	return saneConfig(i.Config)
