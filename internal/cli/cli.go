@@ -100,7 +100,8 @@ type OpenOptions struct {
 	// nil: any.
 	Only *api.Limits
 
-	NoTemplate bool // no sandbox will be made: build no image
+	NoTemplate bool // build no image of the host: none is named
+	Templates  bool // templates are listed, made or removed; with Link their steps may reach what they name
 	NoSweep    bool // leave what dead keepers left, to look at it
 
 	// Progress is told how far a phase is, at any pace; total 0 is unknown.

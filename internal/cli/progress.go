@@ -17,6 +17,7 @@ type progress struct {
 
 	mu    sync.Mutex
 	name  string
+	item  string
 	since time.Time
 	timer *time.Timer
 	shown int // length of the line on the screen
@@ -29,7 +30,24 @@ type progress struct {
 func (p *progress) phase(name string) { p.update(name, 0, 0) }
 
 // update says how far a phase is. It is cheap, however often it is called.
-func (p *progress) update(name string, done, total int64) {
+func (p *progress) update(name string, done, total int64) { p.detail(name, "", done, total) }
+
+// maxItem bounds what is shown of what a phase is at.
+const maxItem = 40
+
+// say writes a line that stays, above the one that changes.
+func (p *progress) say(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	fmt.Fprintln(p.w, line)
+	if p.name != "" && time.Since(p.since) >= patience {
+		p.draw()
+	}
+}
+
+// detail is update with what the phase is at.
+func (p *progress) detail(name, item string, done, total int64) {
 	if p.w == nil {
 		return
 	}
@@ -52,7 +70,7 @@ func (p *progress) update(name string, done, total int64) {
 			})
 		}
 	}
-	p.done, p.total = done, total
+	p.item, p.done, p.total = clipped(item, maxItem), done, total
 	if name != "" && time.Since(p.since) >= patience && time.Since(p.last) >= 100*time.Millisecond {
 		p.draw()
 	}
@@ -66,6 +84,9 @@ func (p *progress) draw() {
 		done := min(max(p.done, 0), p.total)
 		full := int(float64(done) / float64(p.total) * width)
 		line += fmt.Sprintf(" [%s%s] %3.0f%%", strings.Repeat("=", full), strings.Repeat(" ", width-full), float64(done)/float64(p.total)*100)
+	}
+	if p.item != "" {
+		line += " " + oneLine(p.item)
 	}
 	pad := max(0, p.shown-len(line))
 	fmt.Fprintf(p.w, "\r%s%s", line, strings.Repeat(" ", pad))

@@ -37,7 +37,10 @@ func (env *Env) run(ctx context.Context, args []string) int {
 	if err == nil {
 		err = r.opt.legible(rest)
 	}
-	if err == nil {
+	if err == nil && r.opt.own(rest, dashes) {
+		r.asImage = true // its own command, which is known once it is there
+	} else if err == nil {
+		r.asImage = dashes && r.opt.imaged() // its entrypoint goes before the command
 		r.steps, err = r.opt.program(rest, dashes, env.Stdin)
 	}
 	if err == nil && !dashes && !r.opt.hasCode && len(rest) > 1 {
@@ -78,6 +81,7 @@ type runner struct {
 	env     *Env
 	opt     runOptions
 	steps   []step
+	asImage bool   // the template's entrypoint, and without steps its command
 	late    *fault // a flag of berm's that stands where it is the program's
 	started time.Time
 
@@ -163,6 +167,9 @@ func (r *runner) inside(ctx context.Context) (ran bool, err error) {
 	lap := r.lap()
 	r.progress.phase("preparing")
 	if err := r.open(ctx); err != nil {
+		return false, err
+	}
+	if err := r.entry(ctx); err != nil {
 		return false, err
 	}
 	lap("open")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -16,21 +15,34 @@ import (
 func (r *runner) open(ctx context.Context) (err error) {
 	if r.session, err = r.openDaemon(ctx); r.session != nil || err != nil {
 		r.daemon = true
+		if err == nil {
+			err = r.fetch(ctx)
+		}
 		return err
 	}
 	if r.env.Open == nil {
 		return &fault{"run", "this build cannot start sandboxes", "berm version"}
 	}
+	r.session, err = r.openOwn(ctx)
+	if isNotKept(err) && looksPulled(r.opt.template) {
+		if err = r.pullOwn(ctx); err == nil {
+			r.session, err = r.openOwn(ctx)
+		}
+	}
+	return notKept(r.opt.template, err)
+}
+
+// openOwn starts what this run needs.
+func (r *runner) openOwn(ctx context.Context) (*Session, error) {
 	egress, err := r.opt.wire.egress()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.session, err = r.env.Open(ctx, OpenOptions{
+	return r.env.Open(ctx, OpenOptions{
 		StateDir: r.env.StateDir, Template: r.opt.template, Isolation: r.opt.isolation, Progress: r.progress.update,
 		Include: r.opt.include, Exclude: r.opt.exclude, MaxBytes: r.opt.templateMax,
 		Only: &r.opt.limits, Link: egress != nil, Presets: presets(egress), PresetsFile: r.opt.presets,
 	})
-	return err
 }
 
 // openDaemon is nil if no daemon is to be used. One that was named must be; one
@@ -84,7 +96,7 @@ func (r *runner) openDaemon(ctx context.Context) (*Session, error) {
 func (r *runner) ownOnly() string {
 	o := &r.opt
 	switch {
-	case strings.Contains(o.template, "/"), o.template != "" && o.template != "host" && exists(o.template):
+	case isPath(o.template), o.template != "" && o.template != "host" && exists(o.template):
 		return "--template " + shellLine([]string{o.template})
 	case len(o.include) > 0:
 		return "--template-include"

@@ -28,6 +28,9 @@ type runOptions struct {
 	presets             string // file
 	templateMax         int64
 	hasCode             bool
+	user                string
+	entrypoint          string
+	hasEntrypoint       bool
 }
 
 const defaultOutLimit = 1 << 30
@@ -40,10 +43,15 @@ func (o *runOptions) flags() flags {
 			return nil
 		}},
 		{name: "lang", value: "NAME", help: "language of the code or file: " + strings.Join(langNames(), ", "), set: text(&o.lang)},
-		{name: "template", value: "NAME|DIR|TAR", help: "what the sandbox starts from (default: host, made from this host's own tools)", set: text(&o.template)},
+		{name: "template", value: "NAME|IMAGE|DIR|TAR", help: "what the sandbox starts from (default: host, made from this host's own tools); an IMAGE:TAG that is not kept is pulled", set: text(&o.template)},
 		{name: "template-include", value: "PATH", help: "a host path that the host template takes too, whole (repeat)", set: more(&o.include)},
 		{name: "template-exclude", value: "PATH", help: "a path that the template leaves out, with all below (repeat)", set: more(&o.exclude)},
 		{name: "template-max", value: "SIZE", help: "how large the template's image may be (default: 2g for host)", set: size(&o.templateMax, false)},
+		{name: "entrypoint", value: "COMMAND", help: "instead of what the template says goes before a command; '' for nothing", set: func(s string) error {
+			o.entrypoint, o.hasEntrypoint = s, true
+			return nil
+		}},
+		{name: "user", short: "u", value: "NAME", help: "whom the program runs as: agent, or root where the template grants it (default: as the template says)", set: text(&o.user)},
 		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&o.isolation)},
 	}, limitFlags(&o.limits, "the program"), o.wire.flags(), flags{
 		{name: "presets", value: "FILE", help: "what presets stand for, instead of what this host's own clients say; see berm help policy", set: text(&o.presets)},

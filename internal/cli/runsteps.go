@@ -83,7 +83,7 @@ func (r *runner) execute(ctx context.Context) (ran bool, err error) {
 		if ctx.Err() != nil {
 			return i > 0, context.Cause(ctx)
 		}
-		req := api.ExecRequest{Args: s.args, Env: maps.Clone(s.env)}
+		req := api.ExecRequest{Args: s.args, Env: maps.Clone(s.env), User: r.opt.user}
 		if req.Env == nil {
 			req.Env = map[string]string{}
 		}

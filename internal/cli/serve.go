@@ -94,30 +94,3 @@ func (o *ServeOptions) check(env *Env) error {
 	}
 	return nil
 }
-
-func templateVerb() verb {
-	var asJSON bool
-	fs := flags{{name: "json", help: "print one JSON array", set: toggle(&asJSON)}}
-	ls := verb{
-		name: "ls", summary: "list templates", usage: "[--json]", flags: func() flags { return fs },
-		run: ask("template ls", fs, 0, 0, func(ctx context.Context, a *asker, _ []string) error {
-			list, err := a.Templates(ctx)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return a.printed(nonNil(list))
-			}
-			t := newTable(a.Stdout, "NAME", "IS", "SIZE", "AGE")
-			for _, x := range list {
-				t.row(x.Name, x.Resolved, bytesText(x.SizeBytes), since(x.CreatedAt))
-			}
-			t.end()
-			return nil
-		}),
-	}
-	return verb{
-		name: "template", summary: "list what sandboxes start from", usage: "VERB [FLAG...]",
-		about: "A name may stand for another, as base does for host until there is a base.", subs: []verb{ls},
-	}
-}
