@@ -81,6 +81,7 @@ func open(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) {
 		Sandbox:  program("sandbox"),
 		Agent:    program("agent"),
 		NoImage:  o.NoTemplate,
+		Making:   o.Templates,
 		NoSweep:  o.NoSweep,
 		Only:     o.Only,
 		Link:     o.Link,

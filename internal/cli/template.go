@@ -35,7 +35,7 @@ the role operator.
 func templateVerb() verb {
 	return verb{
 		name: "template", summary: "make, list and remove what sandboxes start from", usage: "VERB [FLAG...]", about: templateAbout,
-		subs: []verb{templateLsVerb(), templateInfoVerb(), templateRmVerb(), templatePullVerb(), templateBuildVerb(), templateImportVerb(), templateExportVerb()},
+		subs: []verb{templateLsVerb(), templateInfoVerb(), templateRmVerb(), templatePullVerb(), templateBuildVerb(), templateImportVerb(), templateExportVerb(), templateBuildsVerb()},
 	}
 }
 
@@ -319,4 +319,27 @@ func (a *asker) madeIt(x api.Template, asJSON bool) error {
 	}
 	fmt.Fprintln(a.Stdout, shownName(x.Name))
 	return nil
+}
+
+func templateBuildsVerb() verb {
+	var asJSON bool
+	fs := flags{{name: "json", help: "print one JSON array", set: toggle(&asJSON)}}
+	return verb{
+		name: "builds", summary: "list the builds and pulls of a daemon, the newest first", usage: "[--json]", flags: func() flags { return fs },
+		run: ask("template builds", fs, 0, 0, func(ctx context.Context, a *asker, _ []string) error {
+			list, err := a.Builds(ctx)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printed(nonNil(list))
+			}
+			t := newTable(a.Stdout, "BUILD", "TEMPLATE", "STATE", "AGE", "WHY")
+			for _, b := range list {
+				t.row(short(b.ID), b.Name, b.Status, since(b.StartedAt), clipped(b.Error, 80))
+			}
+			t.end()
+			return nil
+		}),
+	}
 }

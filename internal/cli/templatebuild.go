@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/build/dockerfile"
 )
 
 const pullAbout = `
@@ -239,7 +241,32 @@ func (b *buildAsk) dockerfile(env *Env, args []string) (*archived, error) {
 	if !copies(text) { // nothing would be taken from it
 		return nil, nil
 	}
-	return treeOf(dir, nil, false), nil
+	skip, err := ignored(b.file, dir)
+	if err != nil {
+		return nil, err
+	}
+	return treeOf(dir, skip, false), nil
+}
+
+// ignored is what a context leaves out: by DOCKERFILE.dockerignore, or else by
+// its own .dockerignore, which goes along.
+func ignored(file, dir string) (skip func(string) bool, err error) {
+	for _, name := range []string{file + ".dockerignore", filepath.Join(dir, ".dockerignore")} {
+		f, err := os.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, &fault{shellLine([]string{name}), unwrapPath(err).Error(), "berm help template build"}
+		}
+		defer f.Close()
+		g, err := dockerfile.ReadIgnore(f)
+		if err != nil {
+			return nil, &fault{shellLine([]string{name}), err.Error(), "berm help template build"}
+		}
+		return func(p string) bool { return p != ".dockerignore" && g.Match(p) }, nil
+	}
+	return nil, nil
 }
 
 // copies says whether a Dockerfile may take files from its context.

@@ -139,6 +139,25 @@ func findPresets(ctx context.Context, names []string, file string) (map[string]p
 	return found, nil
 }
 
+// somePresets finds what can be found: what this host has no client of is left
+// out.
+func somePresets(ctx context.Context, file string) map[string]policy.Preset {
+	found := map[string]policy.Preset{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, name := range preset.Names() {
+		wg.Go(func() {
+			if one, err := findPresets(ctx, []string{name}, file); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				maps.Copy(found, one)
+			}
+		})
+	}
+	wg.Wait()
+	return found
+}
+
 // knownPresets is what the engine asks in a worker.
 func knownPresets(known map[string]policy.Preset) func(string) (policy.Preset, error) {
 	return func(name string) (policy.Preset, error) {

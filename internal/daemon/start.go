@@ -38,7 +38,8 @@ type Options struct {
 	Sandbox  Program     // cmd/berm-sandbox
 	Only     *api.Limits // one sandbox will be asked for, with these; nil: any
 	Agent    Program     // cmd/berm-agent
-	NoImage  bool        // no sandbox will be made: build no image
+	NoImage  bool        // build no image of the host
+	Making   bool        // with NoImage: there are sandboxes all the same, of templates that are made
 	NoSweep  bool        // leave what dead keepers left on the host
 	Link     bool        // sandboxes may get a link
 	Presets  []string    // of the rules that will be asked for
@@ -175,7 +176,7 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if err := l.spawn(ctx, o, state, runtimeFile, kept); err != nil {
 		return nil, err
 	}
-	if o.NoImage {
+	if o.NoImage && !o.Making {
 		if err := l.up(); err != nil {
 			return nil, err
 		}
@@ -188,16 +189,24 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	var presets map[string]policy.Preset
 	go func() { // clients take their time, and so may an image
 		var err error
-		presets, err = findPresets(ctx, o.Presets, o.PresetsFile)
+		if o.Making && o.Link {
+			presets = somePresets(ctx, o.PresetsFile)
+		} else {
+			presets, err = findPresets(ctx, o.Presets, o.PresetsFile)
+		}
 		wanted <- err
 	}()
 	agent, err := agentImage(ctx, state, store, o.Agent)
 	if err != nil {
 		return nil, unusable(state, err)
 	}
-	root, err := l.root(ctx, o, store, kept)
-	if err != nil {
-		return nil, err
+	set := setup{Agent: agent, Images: map[string]image.Root{}}
+	if !o.NoImage {
+		root, err := l.root(ctx, o, store, kept)
+		if err != nil {
+			return nil, err
+		}
+		set.Images[l.Template] = root
 	}
 	if err := <-wanted; err != nil {
 		return nil, err
@@ -205,7 +214,8 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 	if err := l.up(); err != nil {
 		return nil, err
 	}
-	return l, l.conns.tell(setup{Agent: agent, Images: map[string]image.Root{l.Template: root}, Presets: presets})
+	set.Presets = presets
+	return l, l.conns.tell(set)
 }
 
 // found is the error of what was looked for.

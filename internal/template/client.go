@@ -30,7 +30,7 @@ var _ Service = (*Client)(nil)
 func (c *Client) Close() error { return c.conn.Close() }
 
 func gone(err error) error {
-	return &api.Error{Code: api.CodeHostFailure, Message: "the process that keeps templates does not answer: " + err.Error(), Hint: "start berm again"}
+	return &api.Error{Code: api.CodeHostFailure, Message: "the process that keeps templates does not answer: " + err.Error(), Hint: "run the same again"}
 }
 
 // open asks for a socket of this call's own.
