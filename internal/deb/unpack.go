@@ -182,6 +182,11 @@ func (u *unpacker) entry(i int, h *tar.Header, data io.Reader) error {
 		return err
 	}
 	old, exists := u.tree.nodes[at]
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse") {
+			return fmt.Errorf("%w: %q has holes", errDeb, short(name)) // no package has, and a hole costs nothing to claim
+		}
+	}
 	out := tar.Header{
 		Typeflag: h.Typeflag, Name: at, Mode: h.Mode & 0o7777,
 		Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime, Format: tar.FormatUnknown,
