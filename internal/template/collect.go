@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bermhq/berm/internal/deb"
 	"github.com/bermhq/berm/internal/image"
 )
 
@@ -33,6 +34,7 @@ func (s *Store) collect(ctx context.Context, unused time.Duration, most int64) e
 		return err
 	}
 	s.sweepRooms()
+	deb.Prune(filepath.Join(s.dir, dirDebs), time.Now().Add(-keepDebs)) // what stays is only there longer
 	unlock, err := s.lock()
 	if err != nil {
 		return s.broken("collect layers", err)

@@ -32,7 +32,7 @@ func (s *Store) do(ctx context.Context, job Job, in io.Reader, progress func(api
 		return Made{}, err
 	}
 	defer p.release()
-	if r, ok := s.keyed(job.Key); ok {
+	if r, ok := s.keyed(job.Key); ok && job.Kind != JobDebs { // those may be of other versions today
 		if err := p.add(r.Root.Layers...); err != nil {
 			return Made{}, err
 		}
@@ -48,6 +48,8 @@ func (s *Store) do(ctx context.Context, job Job, in io.Reader, progress func(api
 		err = w.tag(ctx)
 	case JobPull:
 		err = w.pull(ctx)
+	case JobDebs:
+		err = w.debs(ctx)
 	default:
 		err = &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf("%.40q is no kind of work on templates", job.Kind), Hint: "berm help template"}
 	}
@@ -211,6 +213,11 @@ func (w *work) say(p api.TemplateProgress) {
 // set, says what it is made of, so that it is made once.
 func (w *work) one(ctx context.Context, t task, archive *os.File, key string) error {
 	made, name, err := w.image(ctx, t, archive, w.root.Layers, key)
+	return w.add(t, made, name, err)
+}
+
+// add puts an image that a task made on top of the root.
+func (w *work) add(t task, made made, name string, err error) error {
 	if err != nil {
 		return err
 	}
@@ -240,13 +247,8 @@ func (w *work) squash(ctx context.Context) error {
 // image has a task make one image over others, unless that was done before.
 func (w *work) image(ctx context.Context, t task, archive *os.File, over []string, key string) (made, string, error) {
 	fail := func(err error) (made, string, error) { return made{}, "", err }
-	t.MaxBytes = w.limit()
-	if t.Last {
-		t.User = w.user()
-	}
-	at := w.s.path(dirChains, append([]string{t.Kind, chainVersion, key, t.User}, over...)...)
-	if c, ok, err := w.before(at, key); ok || err != nil {
-		return made{Made: c.Made}, c.Layer, err
+	if m, name, ok, err := w.known(&t, key, over); ok || err != nil {
+		return m, name, err
 	}
 	if err := w.pin.add(over...); err != nil {
 		return fail(err)
@@ -275,21 +277,32 @@ func (w *work) image(ctx context.Context, t task, archive *os.File, over []strin
 		return fail(err)
 	}
 	if key != "" {
-		err = w.s.write(at, chain{img.Name, m.Made})
+		err = w.s.write(w.chain(t, key, over), chain{img.Name, m.Made})
 	}
 	return m, img.Name, err
 }
 
-// before is a layer that was made of the same before, pinned.
-func (w *work) before(at, key string) (c chain, ok bool, err error) {
-	if key == "" || !read(at, &c) {
-		return c, false, nil
+// chain is where it is noted what a task made over others.
+func (w *work) chain(t task, key string, over []string) string {
+	return w.s.path(dirChains, append([]string{t.Kind, chainVersion, key, t.User}, over...)...)
+}
+
+// known completes a task, and finds what it made if that was done before and is
+// still here. It is pinned then.
+func (w *work) known(t *task, key string, over []string) (m made, name string, ok bool, err error) {
+	t.MaxBytes = w.limit()
+	if t.Last {
+		t.User = w.user()
+	}
+	var c chain
+	if key == "" || !read(w.chain(*t, key, over), &c) {
+		return m, "", false, nil
 	}
 	if err := w.pin.add(c.Layer); err != nil {
-		return c, false, err
+		return m, "", false, err
 	}
 	_, gone := w.s.images.Size(c.Layer)
-	return c, gone == nil, nil
+	return made{Made: c.Made}, c.Layer, gone == nil, nil
 }
 
 // keep names an image and pins it, with nobody collecting in between.

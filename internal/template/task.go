@@ -19,6 +19,7 @@ const (
 	taskPlain  = "plain"  // an archive is made one without compression, in the spool; images in it are described
 	taskRoot   = "root"   // a plain archive of a root file system becomes one image
 	taskLayer  = "layer"  // a layer's archive becomes the image of what it changes
+	taskDebs   = "debs"   // packages are unpacked and become one image
 	taskGuest  = "guest"  // what a root needs beside its layers becomes a layer
 	taskSquash = "squash" // images become one
 	taskLook   = "look"   // a user is looked up, nothing is made
@@ -57,7 +58,7 @@ type files struct {
 	archive *os.File   // what strangers wrote; nil: nothing
 	spool   *os.File   // room for what unpacks; nil: none is needed
 	out     *os.File   // what is made; nil: nothing is
-	below   []*os.File // images, lowest first; packages in the order of their set
+	below   []*os.File // images, lowest first
 }
 
 // run does a task. It is the part of a maker that reads what strangers wrote.
@@ -73,7 +74,7 @@ func (t task) run(ctx context.Context, f files, progress func(api.TemplateProgre
 		return t.plain(ctx, f, k.Progress)
 	case taskExport:
 		return m, t.export(ctx, f)
-	case taskRoot:
+	case taskRoot, taskDebs:
 		k.Whole, k.Guest = true, true
 	case taskLayer:
 		k.Marks, k.Guest = true, t.Last && t.Prefix == ""
@@ -140,6 +141,8 @@ func (t task) open(k *image.Making, f files) (done func(), err error) {
 	}
 	var l registry.Layer
 	switch {
+	case t.Kind == taskDebs:
+		return done, t.unpack(k, f)
 	case t.Pick > 0:
 		img, err := pick(f.archive, info.Size(), t.Platform)
 		if err != nil {
