@@ -183,7 +183,10 @@ func Start(ctx context.Context, o Options) (_ *Local, err error) {
 		return l, l.conns.tell(setup{})
 	}
 	if !o.NoSweep {
-		go store.Sweep() // beside the start; what it cannot finish, the next one does
+		go func() { // beside the start; what it cannot finish, the next one does
+			store.Sweep()
+			kept.CollectDue(context.WithoutCancel(ctx))
+		}()
 	}
 	wanted := make(chan error, 1)
 	var presets map[string]policy.Preset

@@ -22,13 +22,28 @@ const (
 // way holds. A sandbox that runs on one has it open, and keeps it.
 func (s *Store) Collect(ctx context.Context) error { return s.collect(ctx, keepKeys, keepBytes) }
 
-func (s *Store) collect(ctx context.Context, unused time.Duration, most int64) error {
-	if _, err := os.Stat(filepath.Join(s.dir, dirNames)); os.IsNotExist(err) {
-		if _, err := os.Stat(filepath.Join(s.dir, dirKeys)); os.IsNotExist(err) {
-			if _, err := os.Stat(filepath.Join(s.dir, dirPins)); os.IsNotExist(err) {
-				return nil // no template was ever made here
-			}
+// CollectDue is Collect where a Job has died, or nobody has collected for an
+// hour. It costs a few looks where there is nothing to do.
+func (s *Store) CollectDue(ctx context.Context) error {
+	info, err := os.Stat(filepath.Join(s.dir, collectLock))
+	if err != nil {
+		return nil // no template was ever made here
+	}
+	due := time.Since(info.ModTime()) > time.Hour
+	for _, dir := range []string{dirPins, dirWork} {
+		if list, err := os.ReadDir(filepath.Join(s.dir, dir)); err == nil && len(list) > 0 {
+			due = true
 		}
+	}
+	if !due {
+		return nil
+	}
+	return s.Collect(ctx)
+}
+
+func (s *Store) collect(ctx context.Context, unused time.Duration, most int64) error {
+	if _, err := os.Stat(filepath.Join(s.dir, collectLock)); os.IsNotExist(err) {
+		return nil // no template was ever made here
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -60,6 +75,8 @@ func (s *Store) collect(ctx context.Context, unused time.Duration, most int64) e
 	if err != nil {
 		return s.broken("collect layers", err)
 	}
+	now := time.Now()
+	os.Chtimes(filepath.Join(s.dir, collectLock), now, now)
 	return s.broken("collect layers", each(s, dirChains, func(path string, _ time.Time, c chain) {
 		if _, err := s.images.Size(c.Layer); err != nil {
 			os.Remove(path)

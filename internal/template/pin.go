@@ -25,6 +25,11 @@ func (s *Store) pin() (*pin, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
+	unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	unlock()
 	for {
 		f, err := os.CreateTemp(dir, "pin-*")
 		if err != nil {
@@ -108,10 +113,14 @@ func (s *Store) pinned() (map[string]bool, error) {
 	return out, nil
 }
 
+// collectLock is there from the first Job on. Its time is that of the last
+// collection.
+const collectLock = "collect.lock"
+
 // lock keeps pins from being added while images are collected, and the other way
 // round. It is held for moments.
 func (s *Store) lock() (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(s.dir, "collect.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.dir, collectLock), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
