@@ -18,6 +18,7 @@ import (
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/server"
 	"github.com/bermhq/berm/internal/store"
+	"github.com/bermhq/berm/internal/testkit/shelves"
 )
 
 // keeps is a journal that keeps events only.
@@ -49,9 +50,10 @@ func (w *world) daemon() *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shelf := shelves.New()
 	srv := &http.Server{Handler: server.New(e, server.Options{
 		Auth: tokens, Store: st, Heartbeat: 50 * time.Millisecond,
-		Templates: func() []api.Template { return []api.Template{{Name: "host"}, {Name: "base", Resolved: "host"}} },
+		Shelf: shelf, Builds: &shelves.Builds{Shelf: shelf},
 	})}
 	go srv.Serve(l)
 	dial := func(ctx context.Context) (net.Conn, error) {

@@ -354,12 +354,12 @@ func (e *Engine) check(ctx context.Context, be backend.Backend) error {
 
 // validName is what a template may be called: no path, nothing hidden.
 func validName(s string) bool {
-	if s == "" || len(s) > 128 || s[0] == '.' {
+	if s == "" || len(s) > 128 || strings.ContainsRune("./:@-", rune(s[0])) || strings.HasPrefix(s, api.TreePrefix) {
 		return false
 	}
 	for i := range len(s) {
 		c := s[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("._-/:@", rune(c)) {
 			return false
 		}
 	}
