@@ -204,6 +204,7 @@ type RunReport struct {
 	Faults             []string           `json:"faults,omitempty"` // allowed, and not to be had: "target: why"
 	Wanted             []string           `json:"wanted,omitempty"` // with --learn: targets for --allow
 	Tags               map[string]string  `json:"tags"`
+	Here               *HereReport        `json:"here,omitempty"` // with --here
 }
 
 // FileList is the answer to a glob.

@@ -35,12 +35,13 @@ func main() {
 	os.Exit(cli.Main(context.Background(), cli.Env{
 		Args:  os.Args[1:],
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Open:    open,
-		Connect: connect,
-		Serve:   serveUntilTold,
-		Rungs:   rungs,
-		Runtime: func(dir string) (string, error) { return daemon.RuntimeFile(dir, program("sandbox")) },
-		Version: version(),
+		Open:     open,
+		Connect:  connect,
+		Serve:    serveUntilTold,
+		Rungs:    rungs,
+		Runtime:  func(dir string) (string, error) { return daemon.RuntimeFile(dir, program("sandbox")) },
+		StateFor: daemon.StateDir,
+		Version:  version(),
 	}))
 }
 

@@ -49,6 +49,10 @@ type Env struct {
 	// compare with. nil: there is none.
 	Runtime func(stateDir string) (path string, err error)
 
+	// StateFor makes the state directory that --state names, "" for the default,
+	// and returns where it is. nil: this build keeps nothing.
+	StateFor func(dir string) (string, error)
+
 	Version api.Version
 
 	StateDir  string // from --state; "" for the default
@@ -130,7 +134,7 @@ type verb struct {
 
 // verbs is the table of all verbs, in the order of `berm help`.
 func verbs() []verb {
-	return slices.Concat([]verb{runVerb()}, daemonVerbs(), moreVerbs(), []verb{completionVerb(), versionVerb(), helpVerb()})
+	return slices.Concat([]verb{runVerb(), diffVerb(), applyVerb()}, daemonVerbs(), moreVerbs(), []verb{completionVerb(), versionVerb(), helpVerb()})
 }
 
 func find(name string) (verb, bool) { return findIn(verbs(), name) }

@@ -16,6 +16,7 @@ type flag struct {
 	name  string // without dashes
 	short string // one letter, or ""
 	value string // what its value is called; "" for a switch
+	maybe string // of a switch that may have a value: what it is called; set gets "" without one
 	help  string
 	set   func(string) error // a switch is set with "true" or "false"
 }
@@ -54,6 +55,10 @@ func (fs flags) parse(args []string) (rest []string, dashes bool, err error) {
 		f := fs[i]
 		shown, _, _ := strings.Cut(a, "=")
 		switch {
+		case f.maybe != "" && !has:
+		case f.maybe != "" && value == "":
+			return nil, false, &fault{shown, "has an empty value", shown + "=" + f.maybe}
+		case f.maybe != "":
 		case f.value == "" && !has:
 			value = "true"
 		case f.value == "" && value != "true" && value != "false":

@@ -83,6 +83,9 @@ func writeFlag(w io.Writer, f flag) {
 	if f.value != "" {
 		left += " " + f.value
 	}
+	if f.maybe != "" {
+		left += "[=" + f.maybe + "]"
+	}
 	if len(left) > 28 {
 		fmt.Fprintf(w, "%s\n%-30s%s\n", left, "", f.help)
 		return

@@ -69,7 +69,7 @@ func (o *runOptions) offline(rest []string, dashes bool, stdin io.Reader) ([]ste
 // inline runs code that has no file of its own.
 func (o *runOptions) inline(code []byte, args []string) ([]step, error) {
 	if o.lang == "" {
-		inside := api.Workspace + "/main"
+		inside := api.Workspace + "/" + o.here.codeName("main")
 		o.in = append(o.in, copyIn{dest: inside, data: code, mode: 0o755})
 		return langOf("main", code[:min(len(code), 512)], inside, args)
 	}
@@ -77,7 +77,7 @@ func (o *runOptions) inline(code []byte, args []string) ([]step, error) {
 	if err != nil {
 		return nil, err
 	}
-	inside := api.Workspace + "/" + l.main
+	inside := api.Workspace + "/" + o.here.codeName(l.main)
 	o.in = append(o.in, copyIn{dest: inside, data: code, mode: 0o644})
 	return l.steps(inside, args), nil
 }
@@ -108,7 +108,11 @@ func (o *runOptions) file(name string, args []string) ([]step, error) {
 	}
 	head = head[:n]
 	inside := path.Join(api.Workspace, filepath.Base(name))
-	o.in = append(o.in, copyIn{local: name, dest: inside})
+	if rel, ok := o.here.inTree(name); ok { // it goes in with the tree
+		inside = path.Join(api.Workspace, rel)
+	} else {
+		o.in = append(o.in, copyIn{local: name, dest: inside})
+	}
 	if o.lang != "" {
 		l, err := langByName(o.lang)
 		if err != nil {

@@ -123,6 +123,7 @@ func (r *runner) tell() {
 	if slices.Contains(rep.CapsHit, api.CapDisk) {
 		r.env.note("disk: the cap of %s was reached", sizeText(lim.DiskBytes))
 	}
+	r.tellHere()
 	if r.late != nil && (rep.ExitCode != 0 || isTerminal(r.env.Stderr)) {
 		r.env.explain(r.late)
 	}

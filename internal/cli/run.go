@@ -35,6 +35,9 @@ func (env *Env) run(ctx context.Context, args []string) int {
 		err = r.check(ctx)
 	}
 	if err == nil {
+		err = r.opt.here.check()
+	}
+	if err == nil {
 		err = r.opt.legible(rest)
 	}
 	if err == nil && r.opt.own(rest, dashes) {
@@ -97,6 +100,7 @@ type runner struct {
 	stderr   output
 	unread   *client.Unread // output that nobody took
 	replaced []string       // files of the caller's
+	here     *hereRun       // the tree that goes in, if one does
 	failure  error          // trouble of Berm's own, beside the ending
 }
 
@@ -166,6 +170,10 @@ func (r *runner) lastCode(ran, interrupted bool) (code int, byItself bool) {
 func (r *runner) inside(ctx context.Context) (ran bool, err error) {
 	lap := r.lap()
 	r.progress.phase("preparing")
+	if err := r.startHere(); err != nil {
+		return false, err
+	}
+	defer r.here.close()
 	if err := r.open(ctx); err != nil {
 		return false, err
 	}
@@ -173,9 +181,16 @@ func (r *runner) inside(ctx context.Context) (ran bool, err error) {
 		return false, err
 	}
 	lap("open")
+	tree, err := r.sendHere(ctx)
+	if err != nil {
+		return false, err
+	}
+	if tree != "" {
+		lap("here")
+	}
 	r.progress.phase("starting the sandbox")
 	req := api.CreateRequest{
-		Template: r.session.Template, Isolation: r.opt.isolation, Limits: r.opt.limits, Tags: r.opt.tags, RunID: r.report.RunID,
+		Template: r.session.Template, Isolation: r.opt.isolation, Limits: r.opt.limits, Tags: r.opt.tags, RunID: r.report.RunID, Workspace: tree,
 	}
 	if err := r.opt.wire.put(&req); err != nil {
 		return false, err
@@ -203,6 +218,11 @@ func (r *runner) inside(ctx context.Context) (ran bool, err error) {
 	r.progress.phase("")
 	ran, err = r.execute(ctx)
 	lap("exec")
+	if ran && r.here != nil && r.result.NotStarted == "" {
+		r.progress.phase("looking at what changed")
+		r.keepHere(ctx, err)
+		lap("changes")
+	}
 	if !ran || err != nil {
 		return ran, err
 	}

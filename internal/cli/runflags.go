@@ -31,6 +31,7 @@ type runOptions struct {
 	user                string
 	entrypoint          string
 	hasEntrypoint       bool
+	here                hereOptions
 }
 
 const defaultOutLimit = 1 << 30
@@ -53,7 +54,7 @@ func (o *runOptions) flags() flags {
 		}},
 		{name: "user", short: "u", value: "NAME", help: "whom the program runs as: agent, or root where the template grants it (default: as the template says)", set: text(&o.user)},
 		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&o.isolation)},
-	}, limitFlags(&o.limits, "the program"), o.wire.flags(), flags{
+	}, limitFlags(&o.limits, "the program"), o.here.flags(), o.wire.flags(), flags{
 		{name: "presets", value: "FILE", help: "what presets stand for, instead of what this host's own clients say; see berm help policy", set: text(&o.presets)},
 		{name: "env", value: "K=V", help: "set a variable inside; nothing of your own environment goes in (repeat)", set: setEnv(o.env)},
 		{name: "in", value: "LOCAL[:PATH]", help: "copy a file or folder in, below /workspace unless PATH is absolute; see Files in (repeat)", set: func(s string) error {

@@ -87,6 +87,7 @@ func (r *runner) execute(ctx context.Context) (ran bool, err error) {
 		if req.Env == nil {
 			req.Env = map[string]string{}
 		}
+		r.here.prepare(&req)
 		maps.Copy(req.Env, r.opt.env)
 		req.EndAll = true // nothing of it may run while files are brought out
 		if limit > 0 {    // said each time, for the client to know it too

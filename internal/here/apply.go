@@ -210,7 +210,7 @@ func (a *applier) refuse(c *Change) string {
 // now may lead out.
 func (a *applier) refuseLink(p, target string) string {
 	if strings.HasPrefix(target, "/") {
-		return "it is a symlink to " + printable(target) + ", which is absolute"
+		return "it is a symlink to " + Printable(target) + ", which is absolute"
 	}
 	up, down := 0, false
 	for part := range strings.SplitSeq(target, "/") {
@@ -218,7 +218,7 @@ func (a *applier) refuseLink(p, target string) string {
 		case "", ".":
 		case "..":
 			if down {
-				return "it is a symlink to " + printable(target) + ", which goes up behind a name"
+				return "it is a symlink to " + Printable(target) + ", which goes up behind a name"
 			}
 			up++
 		default:
@@ -226,7 +226,7 @@ func (a *applier) refuseLink(p, target string) string {
 		}
 	}
 	if up > strings.Count(p, "/") {
-		return "it is a symlink to " + printable(target) + ", which leads out of the tree"
+		return "it is a symlink to " + Printable(target) + ", which leads out of the tree"
 	}
 	dir := p
 	for range up + 1 {
@@ -240,7 +240,7 @@ func (a *applier) refuseLink(p, target string) string {
 		to = strings.TrimPrefix(to+"/"+part, "/")
 	}
 	if a.leadsOut(to) {
-		return "it is a symlink to " + printable(target) + ", and a link on its way leads out of the tree"
+		return "it is a symlink to " + Printable(target) + ", and a link on its way leads out of the tree"
 	}
 	return ""
 }

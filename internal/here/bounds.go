@@ -9,3 +9,7 @@ const (
 
 // tmpPrefix begins the names of files that are being written.
 const tmpPrefix = ".berm-tmp-"
+
+// BesideName is a name for something that lies in a tree while a run goes on,
+// and belongs to none: it neither goes in nor comes out.
+func BesideName(name string) string { return tmpPrefix + name }

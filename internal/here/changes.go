@@ -16,6 +16,9 @@ import (
 type Limits struct {
 	Bytes   int64 // of all files; 0: 1 GiB
 	Entries int   // 0: 200,000
+	// Pass are paths that are none of the tree's, with all below: they went in
+	// beside it.
+	Pass []string
 }
 
 func (l Limits) orDefault() Limits {
@@ -76,7 +79,7 @@ const maxLeft = 1000
 
 func (c *Changes) leave(p, why string) {
 	if len(c.Left) < maxLeft {
-		c.Left = append(c.Left, Left{printable(p), why})
+		c.Left = append(c.Left, Left{Printable(p), why})
 	}
 }
 
@@ -182,13 +185,19 @@ func cleanName(name string) (string, string) {
 	return name, ""
 }
 
+func (rd *reader) passed(name string) bool {
+	return strings.HasPrefix(base(name), tmpPrefix) || slices.ContainsFunc(rd.lim.Pass, func(p string) bool {
+		return name == p || strings.HasPrefix(name, p+"/")
+	})
+}
+
 func (rd *reader) entry(h *tar.Header, r io.Reader) error {
 	name, why := cleanName(h.Name)
 	if why != "" {
 		rd.out.leave(h.Name, why)
 		return nil
 	}
-	if name == "" { // the folder itself
+	if name == "" || rd.passed(name) { // the folder itself, or what is none of the tree's
 		return nil
 	}
 	if gone, ok := strings.CutPrefix(base(name), ".wh."); ok {

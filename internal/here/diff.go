@@ -40,7 +40,7 @@ func (r *Run) Select(paths []string) ([]*Change, error) {
 		if path.IsAbs(p) {
 			want = strings.TrimPrefix(strings.TrimPrefix(path.Clean(p), r.Tree), "/")
 			if p = path.Clean(p); p != r.Tree && !strings.HasPrefix(p, strings.TrimSuffix(r.Tree, "/")+"/") {
-				return nil, refuse(api.CodeBadRequest, printable(p)+": is not in "+r.Tree, "a path as berm diff shows it")
+				return nil, refuse(api.CodeBadRequest, Printable(p)+": is not in "+r.Tree, "a path as berm diff shows it")
 			}
 		}
 		want = path.Clean("/" + want)[1:]
@@ -55,7 +55,7 @@ func (r *Run) Select(paths []string) ([]*Change, error) {
 			any = any || ok
 		}
 		if !any {
-			return nil, refuse(api.CodeBadRequest, printable(p)+": nothing was changed there", "berm diff --name-status "+r.ID)
+			return nil, refuse(api.CodeBadRequest, Printable(p)+": nothing was changed there", "berm diff --name-status "+r.ID)
 		}
 	}
 	var out []*Change
@@ -115,7 +115,7 @@ func (c *Change) slashed() string {
 func (p *printer) change(c *Change) {
 	switch p.opt.Format {
 	case NameStatus:
-		fmt.Fprintf(p.w, "%s\t%s\n", c.Status(), printable(c.slashed()))
+		fmt.Fprintf(p.w, "%s\t%s\n", c.Status(), Printable(c.slashed()))
 		return
 	case Stat:
 		p.stat(c)
@@ -141,7 +141,7 @@ func gitMode(s *Side) string {
 }
 
 func (p *printer) one(c *Change) {
-	a, b := printable("a/"+c.Path), printable("b/"+c.Path)
+	a, b := Printable("a/"+c.Path), Printable("b/"+c.Path)
 	p.head("diff --git " + a + " " + b)
 	switch {
 	case c.Before == nil:
@@ -262,7 +262,7 @@ func sizes(c *Change) string {
 // stat is one line of a statistic.
 func (p *printer) stat(c *Change) {
 	p.files++
-	name := printable(c.slashed())
+	name := Printable(c.slashed())
 	old, new, why := p.r.texts(c)
 	switch {
 	case c.After.is("dir") || c.After == nil && c.Before.is("dir"):

@@ -265,9 +265,9 @@ func (s *State) Find(name, cwd string) (*Run, error) {
 	case 1:
 		return s.open(found[0])
 	case 0:
-		return nil, refuse(api.CodeBadRequest, printable(name)+": no run of that id is kept; it may be too old, or had no --here", "berm diff --list")
+		return nil, refuse(api.CodeBadRequest, Printable(name)+": no run of that id is kept; it may be too old, or had no --here", "berm diff --list")
 	}
-	return nil, refuse(api.CodeBadRequest, printable(name)+": could be any of several runs", "more of the id")
+	return nil, refuse(api.CodeBadRequest, Printable(name)+": could be any of several runs", "more of the id")
 }
 
 func (s *State) open(info Info) (*Run, error) {

@@ -41,9 +41,9 @@ func harmless(s string) string {
 	return b.String()
 }
 
-// printable is a name as it may be shown: as it is, or in quotes with escapes,
+// Printable is a name as it may be shown: as it is, or in quotes with escapes,
 // as git does.
-func printable(name string) string {
+func Printable(name string) string {
 	plain := utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return misleads(r) || r == '"' || r == '\\' })
 	if plain {
 		return name

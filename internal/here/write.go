@@ -51,7 +51,7 @@ func (a *applier) write() error {
 		err := a.remove(s)
 		if s.c.After == nil && (err == unix.ENOTEMPTY || err == unix.EEXIST) {
 			left[s.c.Path] = true
-			a.out.Notes = append(a.out.Notes, printable(s.c.Path)+"/ stays: it holds what did not go in")
+			a.out.Notes = append(a.out.Notes, Printable(s.c.Path)+"/ stays: it holds what did not go in")
 			return nil
 		}
 		return err
@@ -321,7 +321,7 @@ func (a *applier) hand(dir int, name string, s *step) {
 // ShowConflict writes both sides of a conflict, the tree's and the run's.
 func (r *Run) ShowConflict(w io.Writer, c *Conflict, colour bool) error {
 	p := &printer{r: r, w: bufio.NewWriter(w), opt: DiffOptions{Colour: colour}}
-	name := printable(c.Path)
+	name := Printable(c.Path)
 	a, b := name+"  (the tree, now)", name+"  (the run)"
 	if c.Now == nil || c.Why == errLate.Error() {
 		a += ": not there"
