@@ -22,7 +22,7 @@ func unusable(what, hint, format string, args ...any) *api.Error {
 
 func tooLarge(what, format string, args ...any) *api.Error {
 	return &api.Error{Code: api.CodeTemplateTooLarge, Message: what + ": " + fmt.Sprintf(format, args...),
-		Hint: "use a smaller image, or raise the limit with --max"}
+		Hint: "use a smaller image"}
 }
 
 // clean is the text of a stranger on one line of at most max bytes.

@@ -352,7 +352,7 @@ func TestNoRoom(t *testing.T) {
 		t.Errorf("a directory that is missing: %v", err)
 	}
 	_, dir, err := pull(t, ref, func(o *Options) { o.MaxBytes = 10 })
-	wantError(t, err, dir, api.CodeTemplateTooLarge, "10 bytes", "--max")
+	wantError(t, err, dir, api.CodeTemplateTooLarge, "10 bytes", "smaller")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Pull(ctx, ref, Options{Dir: dir}); err != context.Canceled {

@@ -17,9 +17,13 @@ import (
 )
 
 // Do makes what a Job asks for. What it made stays only if it is whole: after an
-// error, or a crash, nothing is left that the next collection does not take.
+// error nothing is left, after a crash nothing that the next collection does not
+// take.
 func (s *Store) Do(ctx context.Context, job Job, in io.Reader, progress func(api.TemplateProgress)) (Made, error) {
 	made, err := s.do(ctx, job, in, progress)
+	if err != nil { // layers that were good belong to nobody now
+		s.Collect(context.WithoutCancel(ctx))
+	}
 	return made, s.broken("make template", err)
 }
 

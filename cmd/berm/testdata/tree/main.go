@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -29,6 +30,9 @@ type node struct {
 func main() {
 	out := json.NewEncoder(os.Stdout)
 	err := filepath.WalkDir("/", func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrPermission) {
+			return fs.SkipDir // for a program that is not root; what is missing will be missed
+		}
 		if err != nil {
 			return err
 		}
@@ -50,6 +54,9 @@ func main() {
 			n.Target = hex.EncodeToString([]byte(to))
 		case syscall.S_IFREG:
 			f, err := os.Open(path)
+			if errors.Is(err, fs.ErrPermission) {
+				break
+			}
 			if err != nil {
 				return err
 			}
