@@ -160,16 +160,12 @@ func RunMaker(args []string) error {
 	if err := jail.ConfineMaker(args[1], uid, jail.MakerLimits{File: most, Data: makerMemory}); err != nil {
 		return fmt.Errorf("maker: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	go func() { // whoever started us is gone
 		in.ReadByte()
-		cancel()
-		time.Sleep(5 * time.Second)
 		os.Exit(1)
 	}()
 	out := json.NewEncoder(os.Stdout)
-	made, err := o.Task.run(ctx, o.files(), func(p api.TemplateProgress) { out.Encode(reply{Progress: &p}) })
+	made, err := o.Task.run(context.Background(), o.files(), func(p api.TemplateProgress) { out.Encode(reply{Progress: &p}) })
 	if err == nil {
 		return out.Encode(reply{Made: &made})
 	}

@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) > 2 && os.Args[1] == "crash" {
+		crashing(os.Args[2])
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -57,7 +61,6 @@ type file struct {
 }
 
 func archive(t testing.TB, fs ...file) []byte {
-	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, f := range fs {
