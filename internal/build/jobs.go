@@ -19,13 +19,14 @@ import (
 // Builds makes templates, a few at a time, and remembers for a while how it went.
 // It is safe for concurrent use.
 type Builds struct {
-	opt  Options
-	turn chan struct{} // one for each build that may run
+	opt Options
 
-	mu     sync.Mutex
-	jobs   []*job // oldest first
-	closed bool
-	wg     sync.WaitGroup
+	mu      sync.Mutex
+	jobs    []*job // oldest first
+	queue   []*job // of them, those that have not begun
+	running int
+	closed  bool
+	wg      sync.WaitGroup
 }
 
 // A job is one build.
@@ -40,6 +41,7 @@ type job struct {
 	close  func() // of what came with the request
 	log    *logbook
 	cancel context.CancelCauseFunc
+	turn   chan struct{} // closed when it may begin
 	done   chan struct{}
 
 	mu    sync.Mutex
@@ -59,7 +61,7 @@ func New(opt Options) *Builds {
 	opt.AtOnce = cmp.Or(opt.AtOnce, 2)
 	opt.Keep = cmp.Or(opt.Keep, 100)
 	opt.For = cmp.Or(opt.For, time.Hour)
-	b := &Builds{opt: opt, turn: make(chan struct{}, opt.AtOnce)}
+	b := &Builds{opt: opt}
 	b.interrupted()
 	return b
 }
@@ -104,7 +106,7 @@ func (b *Builds) Start(ctx context.Context, req api.BuildRequest, in Input) (api
 	if err != nil {
 		return api.Build{}, err
 	}
-	j := &job{id: api.NewID(api.KindBuild), tenant: caller.Tenant, actor: caller.Actor, req: req, plan: p, log: newLogbook(), done: make(chan struct{}), close: func() {}}
+	j := &job{id: api.NewID(api.KindBuild), tenant: caller.Tenant, actor: caller.Actor, req: req, plan: p, log: newLogbook(), turn: make(chan struct{}), done: make(chan struct{}), close: func() {}}
 	if err := b.take(j, in); err != nil {
 		return api.Build{}, err
 	}
@@ -114,13 +116,13 @@ func (b *Builds) Start(ctx context.Context, req api.BuildRequest, in Input) (api
 
 	b.mu.Lock()
 	b.forget()
-	switch waiting := b.waiting(); {
+	switch waiting := len(b.queue); {
 	case b.closed:
 		err = &api.Error{Code: api.CodeShuttingDown, Message: "no build is begun any more"}
 	case waiting >= maxQueued:
 		err = &api.Error{Code: api.CodeRate, Message: fmt.Sprintf("%d builds are waiting already", waiting), Hint: "wait for one to end: berm template builds", RetryAfter: 10}
 	default:
-		b.jobs = append(b.jobs, j)
+		b.jobs, b.queue = append(b.jobs, j), append(b.queue, j)
 		b.wg.Add(1)
 	}
 	b.mu.Unlock()
@@ -129,6 +131,7 @@ func (b *Builds) Start(ctx context.Context, req api.BuildRequest, in Input) (api
 			b.mu.Lock()
 			b.jobs = slices.DeleteFunc(b.jobs, func(o *job) bool { return o == j })
 			b.mu.Unlock()
+			b.leave(j)
 			b.wg.Done()
 		}
 	}
@@ -137,8 +140,10 @@ func (b *Builds) Start(ctx context.Context, req api.BuildRequest, in Input) (api
 		j.close()
 		return api.Build{}, err
 	}
+	v := j.view()
 	go b.run(run, j)
-	return j.view(), nil
+	b.pass()
+	return v, nil
 }
 
 // take reads what came with a request into files without names.
@@ -228,13 +233,13 @@ func (b *Builds) run(ctx context.Context, j *job) {
 	var made api.Template
 	var err error
 	select {
-	case b.turn <- struct{}{}:
+	case <-j.turn:
 		j.set(func(v *api.Build) { v.Status = api.BuildRunning })
 		made, err = b.perform(ctx, j)
-		<-b.turn
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
+	b.leave(j)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -329,14 +334,27 @@ func (j *job) over() bool {
 	return !j.ended.IsZero()
 }
 
-// waiting counts those that have not begun; b.mu is held.
-func (b *Builds) waiting() (n int) {
-	for _, j := range b.jobs {
-		if j.view().Status == api.BuildQueued {
-			n++
-		}
+// pass lets those begin that come first, as many as may run.
+func (b *Builds) pass() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.running < b.opt.AtOnce && len(b.queue) > 0 {
+		close(b.queue[0].turn)
+		b.queue = b.queue[1:]
+		b.running++
 	}
-	return n
+}
+
+// leave gives a turn back, or a place in the queue.
+func (b *Builds) leave(j *job) {
+	b.mu.Lock()
+	if i := slices.Index(b.queue, j); i >= 0 {
+		b.queue = slices.Delete(b.queue, i, i+1)
+	} else {
+		b.running--
+	}
+	b.mu.Unlock()
+	b.pass()
 }
 
 // forget drops what was over long ago; b.mu is held.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/deb"
 	"github.com/bermhq/berm/internal/template"
 )
 
@@ -36,7 +37,7 @@ func (w *work) packages(ctx context.Context) (*stage, error) {
 			continue
 		}
 		args := append([]string{"/bin/sh", "-c", strings.Join(k.lines, "\n"), k.title}, k.what...)
-		if err := w.command(ctx, st, k.title, args, k.title != "run"); err != nil {
+		if err := w.command(ctx, st, k.title, args, nil, k.title != "run"); err != nil {
 			return nil, err
 		}
 	}
@@ -63,15 +64,15 @@ func (w *work) bottom(ctx context.Context) (*stage, error) {
 	}
 	st := begin(made.Root)
 	st.user = ""
-	return st, w.command(ctx, st, "configure the packages", []string{"/bin/sh", "-c", finish}, false)
+	return st, w.command(ctx, st, "configure the packages", []string{"/bin/sh", "-c", deb.Finish}, deb.FinishEnv, false)
 }
 
 // command is a step that no Dockerfile has.
-func (w *work) command(ctx context.Context, st *stage, title string, args []string, link bool) error {
+func (w *work) command(ctx context.Context, st *stage, title string, args, more []string, link bool) error {
 	w.j.log.add("Step: " + title)
 	w.j.progress(api.TemplateProgress{Phase: "step", Item: title})
 	env := map[string]string{}
-	for _, kv := range st.env {
+	for _, kv := range slices.Concat(st.env, more) {
 		k, v, _ := strings.Cut(kv, "=")
 		env[k] = v
 	}
