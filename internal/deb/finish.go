@@ -9,30 +9,36 @@ package deb
 // The order is that of debootstrap: what creates accounts and the first
 // directories, then the rest as dpkg finds it by dependencies. Before that the
 // scripts that come before unpacking have their turn: they find their package
-// unpacked, which they are written not to mind. Services are not started, since
-// there is no init. Python files are compiled once for all packages, not once by
-// each, and without those of test suites, which nobody imports twice.
+// unpacked, which they are written not to mind. Those that only move files of
+// earlier versions are passed over, and so are base-passwd's, whose accounts
+// WriteTar writes, and libc6's, which looks at what an upgrade would restart.
+// Services are not started, since there is no init. What is slow is done once at
+// the end, not by each package: certificates are hashed, and Python files
+// compiled, without those of test suites, which nobody imports twice.
 const Finish = `set -eu
 umask 022
 cd /
 export DPKG_ADMINDIR=/var/lib/dpkg DPKG_ROOT=
-py=usr/bin/py3compile
+quiet='usr/bin/py3compile usr/sbin/update-ca-certificates'
 undo() {
 	rm -f usr/sbin/policy-rc.d
-	if [ -e $py.berm ]; then mv -f $py.berm $py; fi
+	for p in $quiet; do
+		if [ -e $p.berm ]; then mv -f $p.berm $p; fi
+	done
 }
 trap undo EXIT
 printf '#!/bin/sh\nexit 101\n' >usr/sbin/policy-rc.d
 chmod 755 usr/sbin/policy-rc.d
-if [ -f $py ]; then
-	mv $py $py.berm
-	printf '#!/bin/sh\nexit 0\n' >$py
-	chmod 755 $py
-fi
-for script in var/lib/dpkg/info/*.preinst; do
-	[ -x "$script" ] || continue
+for p in $quiet; do
+	[ -f $p ] || continue
+	mv $p $p.berm
+	printf '#!/bin/sh\nexit 0\n' >$p
+	chmod 755 $p
+done
+for script in $(grep -lvE '^(#.*|[[:space:]]*|set -e.*|dpkg-maintscript-helper .*|exit 0)$' var/lib/dpkg/info/*.preinst); do
 	of=${script##*/}
 	of=${of%.preinst}
+	case $of in base-passwd | libc6 | libc6:*) continue ;; esac
 	arch=${of#*:}
 	if [ "$arch" = "$of" ]; then read -r arch <var/lib/dpkg/arch; fi
 	DPKG_MAINTSCRIPT_PACKAGE=${of%:*} DPKG_MAINTSCRIPT_ARCH=$arch DPKG_MAINTSCRIPT_NAME=preinst \
@@ -47,6 +53,7 @@ run --force-depends base-files
 run -a
 undo
 trap - EXIT
+if [ -x usr/sbin/update-ca-certificates ]; then usr/sbin/update-ca-certificates >/dev/null; fi
 if [ -d usr/lib/python3/dist-packages ] && [ -x usr/bin/python3 ]; then
 	usr/bin/python3 -E -s -m compileall -q -j 0 -x '/tests?/' usr/lib/python3/dist-packages || true
 fi
