@@ -21,6 +21,7 @@ import (
 	"github.com/bermhq/berm/internal/server"
 	"github.com/bermhq/berm/internal/store"
 	"github.com/bermhq/berm/internal/testkit"
+	"github.com/bermhq/berm/internal/testkit/shelves"
 )
 
 // TestServer replays the vectors against the server over the fake backend, with
@@ -29,7 +30,7 @@ func TestServer(t *testing.T) { replay(t, serve(t)) }
 
 // TestDaemon replays them against a daemon, if the environment names one.
 func TestDaemon(t *testing.T) {
-	to := target{url: os.Getenv("BERM_URL"), token: os.Getenv("BERM_TOKEN"), has: []string{"programs", "events", "admin", "link"}, http: bare()}
+	to := target{url: os.Getenv("BERM_URL"), token: os.Getenv("BERM_TOKEN"), has: []string{"programs", "events", "admin", "link", "templates"}, http: bare()}
 	if to.url == "" || to.token == "" {
 		t.Skip("BERM_URL and BERM_TOKEN name no daemon")
 	}
@@ -51,7 +52,7 @@ func TestPython(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_vectors.py")
 	cmd.Dir = filepath.Join("..", "..", "sdk", "python")
-	cmd.Env = append(os.Environ(), "BERM_URL="+to.url, "BERM_TOKEN="+to.token, "BERM_HAS=events,admin,link", "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "BERM_URL="+to.url, "BERM_TOKEN="+to.token, "BERM_HAS=events,admin,link,templates,fake", "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	} else {
@@ -90,9 +91,10 @@ func serve(t *testing.T) target {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shelf := shelves.New()
 	srv := server.Harden(&http.Server{Handler: server.New(eng, server.Options{
 		Auth: tokens, Store: st, Version: api.Version{Version: "test"},
-		Templates: func() []api.Template { return []api.Template{{Name: "host", IsGlobal: true}} },
+		Shelf: shelf, Builds: &shelves.Builds{Shelf: shelf},
 	})})
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); srv.Serve(l) }()
@@ -105,7 +107,7 @@ func serve(t *testing.T) target {
 			t.Error(err)
 		}
 	})
-	return target{url: "http://" + l.Addr().String(), token: token, has: []string{"events", "admin", "link"}, http: bare()}
+	return target{url: "http://" + l.Addr().String(), token: token, has: []string{"events", "admin", "link", "templates", "fake"}, http: bare()}
 }
 
 // journal is the store as the engine wants it.

@@ -201,23 +201,29 @@ func templateRmVerb() verb {
 }
 
 const exportAbout = `
-Without -o the archive goes to standard output. oci is an OCI layout, docker what
+Without FILE the archive goes to standard output. oci is an OCI layout, docker what
 docker load takes, tar the plain files of the template, all in one. berm template
 import takes each of them back.
 
-  berm template export mine -o mine.tar
+  berm template export mine mine.tar
   berm template export mine --format docker | docker load
 `
 
 func templateExportVerb() verb {
 	var file, format string
 	fs := flags{
-		{name: "output", short: "o", value: "FILE", help: "where it goes (default: standard output)", set: text(&file)},
+		{name: "output", short: "o", value: "FILE", help: "where it goes, as FILE does (default: standard output)", set: text(&file)},
 		{name: "format", value: "FORMAT", help: "oci, docker or tar (default: oci)", set: oneOfFew(&format, "oci", "docker", "tar")},
 	}
 	return verb{
-		name: "export", summary: "write a template as an archive", usage: "[FLAG...] NAME", flags: func() flags { return fs }, about: exportAbout,
-		run: shelf("export", fs, 1, 1, false, func(ctx context.Context, a *asker, args []string) error {
+		name: "export", summary: "write a template as an archive", usage: "[FLAG...] NAME [FILE]", flags: func() flags { return fs }, about: exportAbout,
+		run: shelf("export", fs, 1, 2, false, func(ctx context.Context, a *asker, args []string) error {
+			if len(args) > 1 && file != "" {
+				return &fault{"template export", "has two files to write to", "berm template export " + shellLine(args[:1]) + " -o " + shellLine([]string{file})}
+			}
+			if len(args) > 1 {
+				file, args = args[1], args[:1]
+			}
 			if file == "" && isTerminal(a.Stdout) {
 				return &fault{"template export", "standard output is a terminal", "berm template export " + shellLine(args) + " -o FILE"}
 			}

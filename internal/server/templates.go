@@ -133,7 +133,7 @@ func (s *server) getTemplate(w http.ResponseWriter, r *http.Request) error {
 }
 
 func noTemplate(name string) error {
-	return &api.Error{Code: api.CodeTemplateNotFound, Message: "template " + clip(name) + " does not exist", Hint: "GET /v1/templates lists them"}
+	return &api.Error{Code: api.CodeTemplateNotFound, Message: "template " + clip(name) + " does not exist", Hint: "berm template ls"}
 }
 
 func (s *server) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
