@@ -13,7 +13,7 @@ RULES = [
     (r"\bawait ", ""),
     (r"\b_aio\b", "_sio"),
     (r"\bAsyncIterator\b", "Iterator"),
-    (r"\bAsync(Client|Sandbox|Filesystem|Process|ExecStream|Commands)\b", r"\1"),
+    (r"\bAsync(Client|Sandbox|Filesystem|Process|ExecStream|Commands|Templates)\b", r"\1"),
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\baiter_raw\b", "iter_raw"),
     (r"\baclose\b", "close"),

@@ -14,7 +14,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Dict, List, Optional, Tuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 TOKEN = "e2b_" + "0" * 40
 
@@ -87,6 +87,9 @@ class Stub(ThreadingHTTPServer):
         self.files: Dict[str, Dict[str, bytes]] = {}
         self.execs: Dict[str, Exec] = {}
         self.keys: Dict[str, str] = {}
+        self.templates: Dict[str, Dict[str, Any]] = {"host": {"name": "host", "size_bytes": 1, "source": "host"}}
+        self.archives: Dict[str, bytes] = {}
+        self.builds: Dict[str, Dict[str, Any]] = {}
         self.runs: Dict[str, int] = {}  # how often each exec id was executed
         self.seen: List[Tuple[str, str, Dict[str, str], bytes]] = []
         self.faults: List[Tuple[str, Callable[["Handler"], Optional[str]]]] = []
@@ -207,6 +210,8 @@ class Handler(BaseHTTPRequestHandler):
             after, all_ = int(self.query.get("after", 0)), range(1, 8)
             got = [{"id": f"e{i}", "seq": i, "type": "exec.started", "tags": {}, "data": {}} for i in all_ if i > after][:3]
             return self._json(200, {"events": got, "next": got[-1]["seq"] if got else after})
+        if path.startswith("/v1/templates"):
+            return self._templates(path[len("/v1/templates"):].strip("/"), body)
         m = re.fullmatch(r"/v1/sandboxes/([a-z0-9]+)(?:/(.*))?", path)
         if not m:
             return self._error(404, "request.no-route", "no such route")
@@ -250,6 +255,66 @@ class Handler(BaseHTTPRequestHandler):
         if rest.startswith("exec"):
             return self._exec(m[1], box, rest, body)
         return self._files(s.files[m[1]], rest, body)
+
+    def _templates(self, rest: str, body: bytes) -> None:
+        s = self.server
+        if rest == "":
+            return self._json(200, list(s.templates.values()))
+        if rest == "import":
+            return self._keep(self.query["name"], self.query.get("replace"), body, 201, {"user": self.query.get("user", "")})
+        if rest in ("pull", "build"):
+            req = json.loads(body) if not body.startswith(b"--") else json.loads(body.split(b"\r\n\r\n")[1].split(b"\r\n")[0])
+            name = req.get("name") or req.get("image_ref") or req["recipe"]
+            build = {"id": "b" + secrets.token_hex(16), "name": name, "status": "running", "looks": 2, "asked": req, "body": body}
+            s.builds[build["id"]] = build
+            return self._json(202, {k: v for k, v in build.items() if k != "body"})
+        if rest == "builds":
+            return self._json(200, [{k: v for k, v in b.items() if k != "body"} for b in s.builds.values()])
+        if rest.startswith("builds/"):
+            build = s.builds.get(rest.split("/")[1])
+            if build is None:
+                return self._error(404, "template.build-not-found", "no such build")
+            if rest.endswith("/logs"):
+                return self._lines(["step 1/2", "step 2/2: caf\u00e9"])
+            if self.command == "DELETE":
+                build["status"] = "failed"
+                return self._send(204, b"")
+            build["looks"] -= 1
+            if build["looks"] == 0 and build["name"].startswith("fail"):
+                build.update(status="failed", error="step 1: exit status 7", code="template.build-failed", hint="see the lines")
+            elif build["looks"] == 0:
+                build.update(status="done", template={"name": build["name"], "source": "build"})
+            return self._json(200, {k: v for k, v in build.items() if k != "body"})
+        name = unquote(rest.split("/")[0])
+        if name not in s.templates:
+            return self._error(404, "template.not-found", "no such template")
+        if rest.endswith("/export"):
+            return self._send(200, s.archives[name], "application/x-tar")
+        if self.command == "DELETE":
+            del s.templates[name]
+            return self._send(204, b"")
+        self._json(200, s.templates[name])
+
+    def _keep(self, name: str, replace: Any, archive: bytes, status: int, config: Dict[str, Any]) -> None:
+        s = self.server
+        if name in s.templates and not replace:
+            return self._error(409, "template.exists", "there is one of that name")
+        s.archives[name] = archive
+        s.templates[name] = {"name": name, "size_bytes": len(archive), "source": "archive", "config": config, "root": config["user"] == "root"}
+        self._json(status, s.templates[name])
+
+    def _lines(self, lines: List[str]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for n, line in enumerate([*lines, "end"]):
+            if self.cut == n:
+                return self._hang_up()
+            text = f": beat\n\ndata: {line}\n\n".encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
 
     def _create(self, req: Dict[str, Any]) -> None:
         s, key = self.server, self.headers.get("Idempotency-Key", "")

@@ -15,29 +15,31 @@ from ._async.client import AsyncClient
 from ._async.files import AsyncFilesystem
 from ._async.process import AsyncExecStream, AsyncProcess
 from ._async.sandbox import AsyncSandbox
+from ._async.templates import AsyncTemplates
 from ._sio import close_shared
 from ._sync.client import Client
 from ._sync.files import Filesystem
 from ._sync.process import ExecStream, Process
 from ._sync.sandbox import Sandbox
+from ._sync.templates import Templates
 from .errors import (
-    AuthError, BadRequestError, BermError, CapacityError, CommandFailed, CommandTimeout, ConflictError,
+    AuthError, BadRequestError, BermError, BuildFailed, CapacityError, CommandFailed, CommandTimeout, ConflictError,
     ConnectionError, ExecInterrupted, ForbiddenError, NotFoundError, QuotaError, SandboxEndedError,
     SandboxPausedError, ServerError, TimeoutError, TooLargeError, UnsupportedError,
 )
 from .models import (
-    Denial, EgressState, Event, ExecInfo, ExecResult, FileEvent, FileInfo, Lifecycle, Limits, LogLine, Metrics,
-    OutputChunk, Port, SandboxInfo, Truncated, Written,
+    Build, Denial, EgressState, Event, ExecInfo, ExecResult, FileEvent, FileInfo, Lifecycle, Limits, LogLine, Metrics,
+    OutputChunk, Port, SandboxInfo, Template, Truncated, Written,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncClient", "AsyncExecStream", "AsyncFilesystem", "AsyncProcess", "AsyncSandbox", "AuthError",
-    "BadRequestError", "BermError", "CapacityError", "Client", "CommandFailed", "CommandTimeout",
+    "AsyncClient", "AsyncExecStream", "AsyncFilesystem", "AsyncProcess", "AsyncSandbox", "AsyncTemplates", "AuthError",
+    "BadRequestError", "BermError", "Build", "BuildFailed", "CapacityError", "Client", "CommandFailed", "CommandTimeout",
     "ConflictError", "ConnectionError", "Denial", "EgressState", "Event", "ExecInfo", "ExecInterrupted", "ExecResult", "ExecStream",
     "FileEvent", "FileInfo", "Filesystem", "ForbiddenError", "Lifecycle", "Limits", "LogLine", "Metrics",
     "NotFoundError", "OutputChunk", "Port", "Process", "QuotaError", "Sandbox", "SandboxEndedError",
-    "SandboxInfo", "SandboxPausedError", "ServerError", "TimeoutError", "TooLargeError", "Truncated",
+    "SandboxInfo", "SandboxPausedError", "ServerError", "Template", "Templates", "TimeoutError", "TooLargeError", "Truncated",
     "UnsupportedError", "Written", "close_shared", "__version__",
 ]

@@ -43,6 +43,34 @@ def sandbox_path(sandbox_id: str, *rest: str) -> str:
     return "/v1/sandboxes/" + "/".join((sandbox_id, *(quote(r, safe="") for r in rest)))
 
 
+def template_path(name: str, *rest: str) -> str:
+    """The path of a template's route; a slash in its name is escaped."""
+    if not name or len(name) > 128 or not name.strip("."):
+        raise errors.NotFoundError(f"{name!r} is not the name of a template", code="template.not-found", status=404)
+    return "/v1/templates/" + "/".join(quote(part, safe="") for part in (name, *rest))
+
+
+def build_path(build_id: str, *rest: str) -> str:
+    if not (build_id.isascii() and build_id.isalnum() and len(build_id) <= 64):
+        raise errors.NotFoundError(f"{build_id!r} is not the id of a build", code="template.build-not-found", status=404)
+    return "/v1/templates/builds/" + "/".join((build_id, *rest))
+
+
+def build_body(**what: Any) -> Dict[str, Any]:
+    """The body of a build: a key only where the caller said something."""
+    return {k: v for k, v in what.items() if v}
+
+
+def part(boundary: str, name: str, kind: str) -> bytes:
+    """What stands before a file of a form."""
+    return (f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="{name}"\r\n'
+            f"Content-Type: {kind}\r\n\r\n").encode()
+
+
+def encode_json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
 Rules = Sequence[Union[str, Mapping[str, Any]]]
 
 

@@ -11,10 +11,10 @@ import builtins
 from typing import TYPE_CHECKING, Optional
 
 if TYPE_CHECKING:
-    from .models import ExecResult
+    from .models import Build, ExecResult
 
 __all__ = [
-    "AuthError", "BadRequestError", "BermError", "CapacityError", "CommandFailed",
+    "AuthError", "BadRequestError", "BermError", "BuildFailed", "CapacityError", "CommandFailed",
     "CommandTimeout", "ConflictError", "ConnectionError", "ExecInterrupted",
     "ForbiddenError", "NotFoundError", "QuotaError", "SandboxEndedError",
     "SandboxPausedError", "ServerError", "TimeoutError", "TooLargeError", "UnsupportedError",
@@ -134,6 +134,14 @@ class CommandFailed(BermError):
 
 class CommandTimeout(CommandFailed, builtins.TimeoutError):
     """``check=True`` and time ended the command; what it wrote is here."""
+
+
+class BuildFailed(BermError):
+    """A template was not made. ``build`` says what of; its lines say more."""
+
+    def __init__(self, build: "Build") -> None:
+        super().__init__(build.error or "the build failed", code=build.code, hint=build.hint)
+        self.build = build
 
 
 _BY_CODE = {

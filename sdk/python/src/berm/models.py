@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, TypeVar
 T = TypeVar("T")
 
 __all__ = [
-    "Denial", "EgressState", "Event", "ExecInfo", "ExecResult", "FileEvent", "FileInfo", "Lifecycle", "Limits",
-    "LogLine", "Metrics", "OutputChunk", "Port", "SandboxInfo", "Truncated", "Written",
+    "Build", "Denial", "EgressState", "Event", "ExecInfo", "ExecResult", "FileEvent", "FileInfo", "Lifecycle", "Limits",
+    "LogLine", "Metrics", "OutputChunk", "Port", "SandboxInfo", "Template", "Truncated", "Written",
 ]
 
 
@@ -304,4 +304,39 @@ class SandboxInfo:
     limits: Mapping[str, Any] = field(default_factory=dict)
     host_facts_weakening: List[str] = field(default_factory=list)
     timings_ms: Mapping[str, float] = field(default_factory=dict)
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Template:
+    """What sandboxes start from."""
+
+    name: str = ""
+    resolved: str = ""  # where the name stands for another
+    source: str = ""  # an image reference with its digest, or host, directory, archive, build
+    digest: str = ""
+    platform: str = ""
+    size_bytes: int = 0
+    created_at: str = ""
+    root: bool = False  # commands may be root, inside
+    config: Mapping[str, Any] = field(default_factory=dict)  # env, user, workdir, entrypoint, cmd
+    layers: List[Mapping[str, Any]] = field(default_factory=list)
+    notes: List[str] = field(default_factory=list)  # what it has not of what it was made from
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Build:
+    """The making of a template."""
+
+    id: str = ""
+    name: str = ""
+    status: str = ""  # queued, running, done, failed
+    error: str = ""
+    code: str = ""
+    hint: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+    progress: Optional[Mapping[str, Any]] = None
+    template: Optional[Mapping[str, Any]] = None  # once done
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)

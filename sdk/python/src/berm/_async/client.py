@@ -11,6 +11,7 @@ from .. import errors
 from ..config import Config, resolve
 from ..models import Event, Limits, SandboxInfo, take
 from .sandbox import AsyncSandbox
+from .templates import AsyncTemplates
 
 
 class AsyncClient:
@@ -39,6 +40,7 @@ class AsyncClient:
         self.timeout = timeout
         if self.config.url.startswith("http://"):
             verify = False  # no TLS to verify, and loading the CA bundle takes a while
+        self.templates = AsyncTemplates(self)
         self._http = io.http(self.config, httpx.Timeout(timeout, connect=min(timeout, 10.0)), verify)
 
     async def close(self) -> None:
@@ -228,9 +230,6 @@ class AsyncClient:
         """Whose token this is: tenant and role."""
         got = await self.json("GET", "/v1/me")
         return dict(got or {})
-
-    async def templates(self) -> List[Dict[str, Any]]:
-        return list(await self.json("GET", "/v1/templates") or [])
 
     async def events(
         self,

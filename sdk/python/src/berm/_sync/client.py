@@ -12,6 +12,7 @@ from .. import errors
 from ..config import Config, resolve
 from ..models import Event, Limits, SandboxInfo, take
 from .sandbox import Sandbox
+from .templates import Templates
 
 
 class Client:
@@ -40,6 +41,7 @@ class Client:
         self.timeout = timeout
         if self.config.url.startswith("http://"):
             verify = False  # no TLS to verify, and loading the CA bundle takes a while
+        self.templates = Templates(self)
         self._http = io.http(self.config, httpx.Timeout(timeout, connect=min(timeout, 10.0)), verify)
 
     def close(self) -> None:
@@ -229,9 +231,6 @@ class Client:
         """Whose token this is: tenant and role."""
         got = self.json("GET", "/v1/me")
         return dict(got or {})
-
-    def templates(self) -> List[Dict[str, Any]]:
-        return list(self.json("GET", "/v1/templates") or [])
 
     def events(
         self,
