@@ -19,7 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	rt "github.com/bermhq/berm/internal/registry/registrytest"
 )
@@ -210,19 +214,38 @@ func TestPullTree(t *testing.T) {
 	if n := strings.Count(p.kept(), ".erofs") - strings.Count(before, ".erofs"); n != 0 {
 		t.Errorf("pulling it again made %d more images", n)
 	}
-	for _, format := range []string{"oci", "docker"} {
-		file := filepath.Join(t.TempDir(), format+".tar")
-		p.must("template", "export", "--format", format, "tricky", file)
-		p.must("template", "import", file, "back-"+format, "--user", "root")
-		back := p.inside("back-" + format)
+	sources := map[string]string{}
+	for _, format := range []string{"oci", "docker", "tar"} {
+		sources["exported-"+format] = filepath.Join(t.TempDir(), format+".tar")
+		p.must("template", "export", "--format", format, "-o", sources["exported-"+format], "tricky")
+	}
+	// Other ways to the same image: what docker save writes, and a layout.
+	sources["saved"], sources["layout"] = filepath.Join(t.TempDir(), "saved.tar"), t.TempDir()
+	tag, err := name.NewTag("team/tricky:1")
+	if err == nil {
+		err = tarball.WriteToFile(sources["saved"], tag, img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := layout.Write(sources["layout"], empty.Index)
+	if err == nil {
+		err = dir.AppendImage(img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, file := range sources {
+		p.must("template", "import", file, "from-"+from, "--user", "root")
+		back := p.inside("from-" + from)
 		for path, g := range got {
-			if b, ok := back[path]; !ok || b.Node != g.Node && !ours(path) {
-				report("%s: %q came back as %v, was %v", format, path, b.Node, g.Node)
+			if b, ok := back[path]; (!ok || b.Node != g.Node) && !ours(path) {
+				report("%s: %q is %v, and from the registry %v", from, path, b.Node, g.Node)
 			}
 		}
 		for path := range back {
-			if _, ok := got[path]; !ok {
-				report("%s: %q came back, and was not there", format, path)
+			if _, ok := got[path]; !ok && !ours(path) {
+				report("%s: %q is there, and was not from the registry", from, path)
 			}
 		}
 	}
