@@ -30,7 +30,10 @@ type Spec struct {
 	// Upper are images that lie on top of Image, lowest first.
 	Upper []string
 	// Track keeps what is written apart, so that the guest can say what changed.
-	Track    bool
+	Track bool
+	// Root allows commands to be the guest's root: with the rights that a
+	// container's root usually has, inside and nowhere else.
+	Root     bool
 	Hostname string
 	Limits   api.Limits // defaults filled in; api.Unlimited where the caller said so
 	Deadline time.Time  // the instance is killed by the host at this time; zero: never

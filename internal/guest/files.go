@@ -268,6 +268,14 @@ func (c *Client) Mkdir(ctx context.Context, path string, mode uint32, uid, gid u
 	return err
 }
 
+// Own is Mkdir for a directory that may be there already: then it gets the mode
+// and the owner.
+func (c *Client) Own(ctx context.Context, path string, mode uint32, uid, gid uint32) error {
+	r := FileRequest{Path: path, Mode: mode, UID: uid, GID: gid, Keep: true}
+	_, err := c.simple(ctx, MethodMkdir, "mkdir", path, r.Append(nil))
+	return err
+}
+
 // Move renames, replacing a file of the new name.
 func (c *Client) Move(ctx context.Context, from, to string) error {
 	r := FileRequest{Path: from, To: to}

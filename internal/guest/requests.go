@@ -11,7 +11,7 @@ type FileRequest struct {
 	Depth     int
 	Limit     int64 // entries, or bytes
 	Paths     []string
-	Keep      bool // Write: a file that is replaced keeps its mode and owner; TarIn: owners and modes are the archive's
+	Keep      bool // Mkdir: what is there gets the mode and the owner; Write: a file that is replaced keeps its mode and owner; TarIn: owners and modes are the archive's
 }
 
 // Append adds f's encoding to b.

@@ -5,11 +5,13 @@ import (
 	"maps"
 	"math"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
 	"github.com/bermhq/berm/internal/guest"
+	"github.com/bermhq/berm/internal/image"
 )
 
 // A box is one sandbox with its private state.
@@ -23,24 +25,27 @@ type box struct {
 	begun   bool   // its start is recorded
 	seq     uint64 // the log's head when it was decided: all of its events are later
 	spec    backend.Spec
-	most    float64           // the most an exec may ask for if nobody chose a limit; 0: somebody did
-	began   time.Time         // when this process began with it
-	inst    backend.Instance  // set before the box is running, then constant
-	guest   *guest.Client     // likewise
-	meter   backend.Meter     // nil if the backend has none
-	last    backend.Deadliner // holds the ttl; nil: nobody but this process does
-	ready   chan struct{}     // closed when the guest said hello
-	gone    chan struct{}     // closed when the instance has ended and left no trace
-	settled chan struct{}     // closed when the end was recorded, or could not be
-	quiet   chan struct{}     // closed when it is gone and no exec is left
-	kick    chan struct{}     // the times have changed
-	stirred chan struct{}     // it was used, or is idle again, and the host does not know
-	taken   bool              // taken over from an engine before this one
-	clock   hostClock
-	lag     lag
-	slots   slots
-	link    *link         // its wire; nil: it has none, and never will
-	ops     chan struct{} // one for each file operation under way
+	// defaults are its template's, as far as they hold for it.
+	defaults  image.Defaults
+	workspace string            // the tree that lies in it; "": none
+	most      float64           // the most an exec may ask for if nobody chose a limit; 0: somebody did
+	began     time.Time         // when this process began with it
+	inst      backend.Instance  // set before the box is running, then constant
+	guest     *guest.Client     // likewise
+	meter     backend.Meter     // nil if the backend has none
+	last      backend.Deadliner // holds the ttl; nil: nobody but this process does
+	ready     chan struct{}     // closed when the guest said hello
+	gone      chan struct{}     // closed when the instance has ended and left no trace
+	settled   chan struct{}     // closed when the end was recorded, or could not be
+	quiet     chan struct{}     // closed when it is gone and no exec is left
+	kick      chan struct{}     // the times have changed
+	stirred   chan struct{}     // it was used, or is idle again, and the host does not know
+	taken     bool              // taken over from an engine before this one
+	clock     hostClock
+	lag       lag
+	slots     slots
+	link      *link         // its wire; nil: it has none, and never will
+	ops       chan struct{} // one for each file operation under way
 
 	life     sync.Mutex // one change of its life at a time: pause, resume, times, tags
 	holding  sync.Mutex // one move of the host's deadline at a time; guards idleHeld
@@ -213,6 +218,9 @@ func (e *Engine) watch(b *box) {
 	b.mu.Lock()
 	b.exit = exit
 	b.ending = trueEnding(b.ending, exit, b.usage.oomKills > 0, b.usage.taskFails > 0)
+	if b.ending == api.EndHostFailure && b.spec.Root && exit.Cause == "" && exit.Code == 128+int(syscall.SIGKILL) {
+		b.ending = api.EndKilled // the guest's root can end its first process
+	}
 	if exit.Cause == causeDeadline && b.ending == api.EndTimeout && b.last != nil {
 		b.ending = b.byDeadline(exit) // nothing else is held by the host
 	}

@@ -74,9 +74,10 @@ func (e *Engine) draft(ctx context.Context, caller Caller, w wanted, be backend.
 	b := newBox(api.NewID(api.KindSandbox), time.Now())
 	b.tenant, b.actor, b.session, b.key = caller.Tenant, caller.Actor, w.session, req.Key
 	b.handle = backend.Handle{Backend: info.Name, ID: b.id}
+	b.workspace = req.Workspace
 	b.env, b.ttl, b.idle, b.persistent, b.bound, b.most = req.Env, w.ttl, w.idle, w.persistent, req.Bound, w.execMost
-	b.link = w.link.newLink(req.Learn)
-	b.spec = backend.Spec{ID: b.id, Image: w.image.Layers[0], Upper: w.image.Layers[1:], Track: w.req.Track, Hostname: hostname, Limits: req.Limits, Bound: req.Bound, Link: b.link != nil}
+	b.link, b.defaults = w.link.newLink(req.Learn, defaultPerson(w.image.Defaults)), w.image.Defaults
+	b.spec = backend.Spec{ID: b.id, Image: w.image.Layers[0], Upper: w.image.Layers[1:], Track: w.req.Track, Root: w.image.Defaults.Root, Hostname: hostname, Limits: req.Limits, Bound: req.Bound, Link: b.link != nil}
 	switch {
 	case e.opt.Journal != nil:
 		b.spec.Deadline, b.spec.Extend = b.created.Add(b.ttl+ttlSlack), true
@@ -118,6 +119,7 @@ func (e *Engine) announce(ctx context.Context, caller Caller, b *box) error {
 		Template: p.Template, TemplateResolved: p.TemplateResolved, Isolation: p.Isolation, Boundary: p.Boundary, Limits: p.Limits,
 		TTLSeconds: b.ttl.Seconds(), IdleTimeoutSeconds: b.idle.Seconds(), Persistent: b.persistent,
 		Env: slices.Sorted(maps.Keys(b.env)), Egress: p.Egress, Learn: b.link != nil && b.link.learn,
+		Workspace: b.workspace, Track: b.spec.Track, Root: b.spec.Root,
 	})
 	err := e.decided(ctx, b, ev)
 	if err == nil {
@@ -246,7 +248,8 @@ func (e *Engine) tend() {
 // welcome waits, under a journal or where files must be in the guest first, for
 // the guest's first word and records that the sandbox runs. Until then its id is nobody's: without an answer it ends.
 func (e *Engine) welcome(ctx context.Context, b *box, actor string) error {
-	if names, _ := b.presetFiles(); e.opt.Journal == nil && len(names) == 0 {
+	names, _ := b.presetFiles()
+	if dir, own := b.unlike(); e.opt.Journal == nil && len(names) == 0 && dir == "" && !own {
 		return nil
 	}
 	err := b.up(ctx) // bounded by greet

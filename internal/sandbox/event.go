@@ -112,6 +112,10 @@ type (
 
 		Egress json.RawMessage `json:"egress,omitempty"` // absent: no link
 		Learn  bool            `json:"learn,omitempty"`
+
+		Workspace string `json:"workspace,omitempty"`
+		Track     bool   `json:"track,omitempty"`
+		Root      bool   `json:"root,omitempty"` // commands may be the guest's root
 	}
 	startedData struct {
 		TimingsMS map[string]float64 `json:"timings_ms"`

@@ -15,10 +15,15 @@ import (
 // MaxFiles is how many entries one list holds.
 const MaxFiles = 10000
 
-// TarIn unpacks a tar stream below dir, as the guest's user. The guest unpacks
+// TarIn unpacks a tar stream below dir, for the user that commands run as. The guest unpacks
 // it; nothing is unpacked on the host.
 func (e *Engine) TarIn(ctx context.Context, id, dir string, r io.Reader) error {
-	return e.tarIn(ctx, id, dir, &[2]uint32{api.GuestUID, api.GuestGID}, r)
+	b, err := e.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	who := defaultPerson(b.defaults)
+	return e.tarIn(ctx, id, dir, &[2]uint32{who.uid, who.gid}, r)
 }
 
 func (e *Engine) tarIn(ctx context.Context, id, dir string, owner *[2]uint32, r io.Reader) error {

@@ -62,7 +62,8 @@ func (e *Engine) WriteFile(ctx context.Context, id, name string, mode uint32, r 
 	w := e.patience(ctx, b, 0)
 	defer w.stop()
 	t := e.tally(b, CallerOf(ctx).Actor, fileData{Path: p, Op: "write"})
-	err = b.guest.WriteFile(w.ctx, p, mode, api.GuestUID, api.GuestGID, io.TeeReader(&watched{r: r, w: w}, t))
+	who := defaultPerson(b.defaults)
+	err = b.guest.WriteFile(w.ctx, p, mode, who.uid, who.gid, io.TeeReader(&watched{r: r, w: w}, t))
 	if err != nil {
 		return 0, w.explain("write "+p, err)
 	}
@@ -70,7 +71,7 @@ func (e *Engine) WriteFile(ctx context.Context, id, name string, mode uint32, r 
 }
 
 // alter makes one small change to the file tree and records it.
-func (e *Engine) alter(ctx context.Context, id, name string, data fileData, do func(context.Context, *guest.Client, string) error) error {
+func (e *Engine) alter(ctx context.Context, id, name string, data fileData, do func(context.Context, *box, string) error) error {
 	b, p, err := e.at(ctx, id, name)
 	if err != nil {
 		return err
@@ -85,7 +86,7 @@ func (e *Engine) alter(ctx context.Context, id, name string, data fileData, do f
 	defer done()
 	w := e.patience(ctx, b, e.opt.Listing)
 	defer w.stop()
-	if err := do(w.ctx, b.guest, p); err != nil {
+	if err := do(w.ctx, b, p); err != nil {
 		return w.explain(data.Op+" "+p, err)
 	}
 	data.Path = p
@@ -94,8 +95,9 @@ func (e *Engine) alter(ctx context.Context, id, name string, data fileData, do f
 
 // Mkdir makes a directory and its parents.
 func (e *Engine) Mkdir(ctx context.Context, id, name string) error {
-	return e.alter(ctx, id, name, fileData{Op: "mkdir"}, func(ctx context.Context, g *guest.Client, p string) error {
-		return g.Mkdir(ctx, p, 0o755, api.GuestUID, api.GuestGID)
+	return e.alter(ctx, id, name, fileData{Op: "mkdir"}, func(ctx context.Context, b *box, p string) error {
+		who := defaultPerson(b.defaults)
+		return b.guest.Mkdir(ctx, p, 0o755, who.uid, who.gid)
 	})
 }
 
@@ -105,15 +107,15 @@ func (e *Engine) Move(ctx context.Context, id, from, to string) error {
 		return badRequest("path %.60q is not absolute, or no place to move to", to)
 	}
 	to = path.Clean(to)
-	return e.alter(ctx, id, from, fileData{Op: "move", To: to}, func(ctx context.Context, g *guest.Client, p string) error {
-		return g.Move(ctx, p, to)
+	return e.alter(ctx, id, from, fileData{Op: "move", To: to}, func(ctx context.Context, b *box, p string) error {
+		return b.guest.Move(ctx, p, to)
 	})
 }
 
 // Remove removes a file or a whole directory.
 func (e *Engine) Remove(ctx context.Context, id, name string) error {
-	return e.alter(ctx, id, name, fileData{Op: "remove"}, func(ctx context.Context, g *guest.Client, p string) error {
-		return g.Remove(ctx, p, true)
+	return e.alter(ctx, id, name, fileData{Op: "remove"}, func(ctx context.Context, b *box, p string) error {
+		return b.guest.Remove(ctx, p, true)
 	})
 }
 

@@ -127,26 +127,39 @@ func (e *Engine) withinCeiling(c Caller, p *policy.Egress) error {
 }
 
 // environment is the environment of the presets and, above it, the user's own.
-func (a *asked) environment(own map[string]string) map[string]string {
+// Both are as of who reads them.
+func (a *asked) environment(own map[string]string, who person) map[string]string {
 	if a == nil || len(a.names) == 0 {
 		return own
 	}
 	env := map[string]string{}
 	for _, name := range a.names {
-		maps.Copy(env, a.preset[name].Env)
+		for k, v := range a.preset[name].Env {
+			env[k] = who.at(v)
+		}
 	}
 	maps.Copy(env, own)
 	return env
 }
 
+// at is what a preset says, with another home in the place of the agent's.
+func (a person) at(s string) string {
+	if a.home == api.GuestHome {
+		return s
+	}
+	return strings.ReplaceAll(s, api.GuestHome+"/", strings.TrimSuffix(a.home, "/")+"/")
+}
+
 // newLink is the link of a sandbox that is being made.
-func (a *asked) newLink(learn bool) *link {
+func (a *asked) newLink(learn bool, who person) *link {
 	if a == nil {
 		return nil
 	}
 	l := &link{learn: learn, policy: a.policy, files: map[string]string{}, used: map[string]int{}}
 	for _, name := range a.names {
-		maps.Copy(l.files, a.preset[name].Files)
+		for path, text := range a.preset[name].Files {
+			l.files[who.at(path)] = who.at(text)
+		}
 	}
 	return l
 }
@@ -360,13 +373,17 @@ func (b *box) presetFiles() (names []string, text map[string]string) {
 	return slices.Sorted(maps.Keys(b.link.files)), b.link.files
 }
 
-// furnish writes what the presets of b have to say into its guest, before
+// furnish makes the guest of b ready for its template's defaults, and writes what its presets have to say into it, before
 // anything runs there. Only greet calls it.
 func (e *Engine) furnish(b *box) error {
+	if err := e.settle(b); err != nil {
+		return err
+	}
+	who := defaultPerson(b.defaults)
 	names, text := b.presetFiles()
 	for _, name := range names {
 		ctx, cancel := e.listing()
-		err := b.guest.WriteFile(ctx, name, 0o644, api.GuestUID, api.GuestGID, strings.NewReader(text[name]))
+		err := b.guest.WriteFile(ctx, name, 0o644, who.uid, who.gid, strings.NewReader(text[name]))
 		cancel()
 		if err != nil {
 			return &api.Error{Code: api.CodeHostFailure, Message: fmt.Sprintf("egress: the file %s of a preset could not be written: %s", clip(name, 200), clip(err.Error(), 300)), Hint: "give the sandbox more disk, or leave the preset out"}

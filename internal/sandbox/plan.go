@@ -25,7 +25,8 @@ const (
 	maxPath     = 4096
 )
 
-// baseEnv is what every command finds, whatever the host's environment holds.
+// baseEnv is what every command finds, whatever the host's environment holds. The
+// template's comes above it, then the sandbox's, then the request's.
 var baseEnv = map[string]string{
 	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin:" + api.GuestHome + "/.local/bin",
 	"HOME": api.GuestHome,
@@ -57,12 +58,9 @@ func (b *box) plan(req api.ExecRequest) (plan, error) {
 	if req.ExecID != "" && !api.ValidID(req.ExecID) {
 		return bad("exec_id: %.60q is not an id: 24 to 40 of a-z and 0-9", req.ExecID)
 	}
-	switch req.User {
-	case "", api.GuestUser:
-	case "root":
-		return plan{}, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("user: template %.60q does not grant root", b.public.TemplateResolved), Hint: "leave user out: commands run as " + api.GuestUser}
-	default:
-		return bad("user: %.60q is none of agent, root", req.User)
+	who, err := b.person(req.User)
+	if err != nil {
+		return plan{}, err
 	}
 	if req.Cmd != "" && len(req.Args) > 0 {
 		return bad("cmd and args: exactly one of them")
@@ -86,8 +84,7 @@ func (b *box) plan(req api.ExecRequest) (plan, error) {
 		}
 		size += len(a)
 	}
-	env := make(map[string]string, len(req.Env)+7)
-	maps.Copy(env, baseEnv)
+	env := environ(b.defaults, who)
 	b.mu.Lock()
 	maps.Copy(env, b.env)
 	b.mu.Unlock()
@@ -96,7 +93,7 @@ func (b *box) plan(req api.ExecRequest) (plan, error) {
 	}
 	dir := req.Dir
 	if dir == "" {
-		dir = api.Workspace
+		dir = workdir(b.defaults)
 	}
 	if !path.IsAbs(dir) || len(dir) > maxPath || strings.ContainsRune(dir, 0) {
 		return bad("dir: %.60q is not an absolute path", dir)
@@ -123,7 +120,7 @@ func (b *box) plan(req api.ExecRequest) (plan, error) {
 	}
 	p.start = guest.Start{
 		ID: cmp.Or(req.ExecID, api.NewID(api.KindExec)), Args: req.Args, Dir: dir,
-		UID: api.GuestUID, GID: api.GuestGID,
+		UID: who.uid, GID: who.gid,
 		Stdin: req.Stdin || req.TTY || req.Input != "", TTY: req.TTY, Rows: req.Rows, Cols: req.Cols,
 		Pids: max(b.spec.Limits.Pids, 0), MemoryBytes: max(b.spec.Limits.MemoryBytes, 0),
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/backend"
+	"github.com/bermhq/berm/internal/image"
 )
 
 // recordVersion is of the record below. A reader takes its own and older ones.
@@ -21,6 +22,10 @@ type record struct {
 	Handle     backend.Handle    `json:"handle"`
 	Actor      string            `json:"actor"`
 	Image      string            `json:"image"`
+	Upper      []string          `json:"upper,omitempty"`
+	Track      bool              `json:"track,omitempty"`
+	Defaults   image.Defaults    `json:"defaults,omitzero"`
+	Workspace  string            `json:"workspace,omitempty"`
 	Created    time.Time         `json:"created"`
 	Seq        uint64            `json:"seq"`
 	Begun      bool              `json:"begun,omitempty"` // its start is recorded: its id may be known to somebody
@@ -85,7 +90,7 @@ func (e *Engine) save(b *box) error {
 	defer b.saving.Unlock()
 	b.mu.Lock()
 	r := record{
-		Version: recordVersion, Handle: b.handle, Actor: b.actor, Image: b.spec.Image, Created: b.created, Seq: b.seq, Begun: b.begun,
+		Version: recordVersion, Handle: b.handle, Actor: b.actor, Image: b.spec.Image, Upper: b.spec.Upper, Track: b.spec.Track, Defaults: b.defaults, Workspace: b.workspace, Created: b.created, Seq: b.seq, Begun: b.begun,
 		Env: maps.Clone(b.env), ExecMost: b.most, TTL: b.ttl, Idle: b.idle, Persistent: b.persistent, Bound: b.bound,
 		State: b.state, Public: b.public, EndedAt: b.endedAt, Report: b.report, Key: b.key,
 	}
@@ -107,8 +112,8 @@ func (e *Engine) save(b *box) error {
 func (r record) restore(id string) *box {
 	b := newBox(id, r.Created)
 	b.tenant, b.actor, b.session, b.handle, b.seq = r.Public.Tenant, r.Actor, r.Public.Session, r.Handle, r.Seq
-	b.begun = r.Begun
-	b.spec = backend.Spec{ID: id, Image: r.Image, Hostname: hostname, Limits: r.Public.Limits}
+	b.begun, b.defaults, b.workspace = r.Begun, r.Defaults, r.Workspace
+	b.spec = backend.Spec{ID: id, Image: r.Image, Upper: r.Upper, Track: r.Track, Root: r.Defaults.Root, Hostname: hostname, Limits: r.Public.Limits}
 	b.most, b.env, b.ttl, b.idle, b.persistent, b.bound = r.ExecMost, r.Env, r.TTL, r.Idle, r.Persistent, r.Bound
 	b.public, b.endedAt, b.report, b.key = r.Public, r.EndedAt, r.Report, r.Key
 	if b.public.Tags == nil {

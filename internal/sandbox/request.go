@@ -96,7 +96,10 @@ func (e *Engine) decide(c Caller, req api.CreateRequest, on *image.Root) (w want
 			w.execMost = c.Ceiling.Limits.TimeoutSeconds
 		}
 	}
-	req.Env = w.link.environment(req.Env)
+	if err := e.tree(c, &w, &req); err != nil {
+		return w, err
+	}
+	req.Env = w.link.environment(req.Env, defaultPerson(w.image.Defaults))
 	w.req = req
 	return w, nil
 }
@@ -216,6 +219,38 @@ func (e *Engine) template(c Caller, w *wanted, name string) error {
 		return err
 	}
 	return policy.Template(c.Ceiling, name, w.resolved).Err()
+}
+
+// tree lays an uploaded tree over the template. Its files are the agent's, so
+// the template's own user is not who works on them; the guest's root can be.
+func (e *Engine) tree(c Caller, w *wanted, req *api.CreateRequest) error {
+	if req.Workspace == "" {
+		return nil
+	}
+	gone := &api.Error{Code: api.CodeWorkspaceNotFound, Message: fmt.Sprintf("workspace %.60q is not kept, or no longer", req.Workspace), Hint: api.Hint(api.CodeWorkspaceNotFound)}
+	if !api.ValidID(req.Workspace) {
+		return gone
+	}
+	t, err := e.opt.Images(api.TreePrefix + c.Tenant + "/" + req.Workspace)
+	var ae *api.Error
+	if errors.As(err, &ae) && ae.Code == api.CodeTemplateNotFound {
+		return gone
+	}
+	if err != nil {
+		return err
+	}
+	w.image.Layers = slices.Concat(w.image.Layers, t.Layers)
+	if n := len(w.image.Layers); n > image.MaxLayers {
+		return &api.Error{Code: api.CodeWorkspaceTooLarge, Message: fmt.Sprintf("template and workspace have %d layers together, and at most %d can be stacked", n, image.MaxLayers),
+			Hint: "upload the tree again, without a parent"}
+	}
+	d := &w.image.Defaults
+	d.Workdir = ""
+	if defaultPerson(*d).uid != 0 {
+		d.User, d.UID, d.GID, d.Home = "", api.GuestUID, api.GuestGID, api.GuestHome
+	}
+	req.Track = true
+	return nil
 }
 
 // sameName is Options.Images for engines without a store of images.

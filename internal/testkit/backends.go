@@ -67,6 +67,8 @@ func Backends(t *testing.T, s Suite) {
 		{"changes", testChanges},
 		{"changes of everything", testChangesAll},
 		{"layers", testLayers},
+		{"root", testRoot},
+		{"caps of root", testRootCaps},
 		{"instances do not share files", testApart},
 		{"a kept command", testKept},
 		{"watch", testWatch},

@@ -67,6 +67,12 @@ const (
 var agentCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL",
 	"CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_SYS_RESOURCE"}
 
+// rootCaps are what the guest's root may do where a template grants it: what a
+// container's root usually may, and nothing that mounts, traces or configures a
+// network. The agent has them to pass them on.
+var rootCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
+	"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
+
 // Where the parts of a stacked root are mounted for the agent, in its own image:
 // what it finds there is in agent.Stack, the directories in image.AgentFiles.
 const (
@@ -82,14 +88,22 @@ func stacked(s backend.Spec) bool { return len(s.Upper) > 0 || s.Track }
 
 // first is what PID 1 of the guest is told and may do.
 func first(s backend.Spec) (args, caps []string) {
+	caps = slices.Clone(agentCaps)
+	if s.Root {
+		for _, c := range rootCaps {
+			if !slices.Contains(caps, c) {
+				caps = append(caps, c)
+			}
+		}
+	}
 	if !stacked(s) {
-		return []string{agentPath}, agentCaps
+		return []string{agentPath}, caps
 	}
 	args = []string{stackedAgent, "stack", strconv.Itoa(1 + len(s.Upper))}
 	if s.Track {
 		args = append(args, "track")
 	}
-	return args, append(slices.Clone(agentCaps), "CAP_SYS_ADMIN") // for as long as it mounts
+	return args, append(caps, "CAP_SYS_ADMIN") // for as long as it mounts
 }
 
 // layers are the mounts that are given by descriptors, in their order.

@@ -184,7 +184,16 @@ func (fs Files) mkdir(r guest.FileRequest) error {
 	if err != nil {
 		return err
 	}
-	return fs.mkdirAll(full, r.Mode&0o777, r.UID, r.GID)
+	if err := fs.mkdirAll(full, r.Mode&0o777, r.UID, r.GID); err != nil || !r.Keep || !fs.Own {
+		return err
+	}
+	if st, err := os.Lstat(full); err != nil || !st.IsDir() {
+		return syscall.ENOTDIR
+	}
+	if err := os.Lchown(full, int(r.UID), int(r.GID)); err != nil {
+		return err
+	}
+	return syscall.Chmod(full, r.Mode&0o777)
 }
 
 // mkdirAll is os.MkdirAll with an owner.

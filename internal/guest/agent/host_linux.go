@@ -2,6 +2,7 @@ package agent
 
 import (
 	"os"
+	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -60,7 +61,7 @@ func NewLinux() *Linux {
 	l.null, _ = syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	setrlimit(syscall.RLIMIT_NOFILE, 65536)
 	setrlimit(syscall.RLIMIT_CORE, 0)
-	l.users = newLauncher(true)
+	l.users = newLauncher(0)
 	go l.reap()
 	return l
 }
@@ -145,6 +146,14 @@ func reseed(seed []byte) error {
 	defer syscall.Close(fd)
 	_, err = syscall.Write(fd, seed)
 	return err
+}
+
+// outlive has the agent pass over signals that would end it: the guest's root can
+// send them.
+func outlive() {
+	nowhere := make(chan os.Signal, 1)
+	signal.Notify(nowhere, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE,
+		syscall.SIGALRM, syscall.SIGABRT, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM, syscall.SIGIO, syscall.SIGPWR)
 }
 
 // reap waits for every child, the adopted ones included.

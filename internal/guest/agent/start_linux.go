@@ -88,11 +88,12 @@ func (l *Linux) fork(p *process, exe string, attr *syscall.ProcAttr) error {
 	by := l.users
 	if p.s.UID == 0 {
 		if l.roots == nil {
-			l.roots = newLauncher(false)
+			l.roots = newLauncher(rootCaps)
+			outlive()
 		}
 		by = l.roots
 	}
-	l.limitTasks(p.s.Pids)
+	l.limitTasks(p.s.Pids, p.s.UID == 0)
 	pid, err := by.start(exe, p.s.Args, attr)
 	if err != nil {
 		return err
