@@ -2,10 +2,10 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check proof bench fuzz clean
+.PHONY: help build demo test test-v2 test-v2-short check proof bench fuzz clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/berm, one static binary with everything in it
 	@scripts/build.sh
@@ -15,6 +15,12 @@ demo: ## build, then an honest program and one that tries to walk out
 
 test: ## every test, with counts and the reason of each skip
 	@scripts/test.sh
+
+test-v2: ## the same kinds of tests in emulated machines with cgroup v2 (an hour)
+	@scripts/v2rig.sh full
+
+test-v2-short: ## the part of them that takes minutes
+	@scripts/v2rig.sh short
 
 check: ## vet, formatting, static analysis, race detector, house rules, clean diff
 	@scripts/check.sh

@@ -26,12 +26,32 @@ type situation struct {
 	undo   string // shell, afterwards
 	needs  string // a file without which this kernel has no such situation
 	rig    bool   // changes a setting of the kernel
+	init   string // "systemd": only where that is the first process; the same for "plain"
+	uid    int    // whose the state directory is; 0: by what is in as
 }
 
 const (
 	asUser   = "setpriv --reuid 64999 --regid 64999 --clear-groups env HOME=/nonexistent"
 	uncapped = "--memory=unlimited --pids=unlimited --cpus=unlimited"
+
+	asMember = "runuser -u user -- env XDG_RUNTIME_DIR=/run/user/1000 " // of the rig's machine, with a manager of its own
+	handOn   = `echo "+cpu +memory +pids" >/sys/fs/cgroup/cgroup.subtree_control; `
+	manager  = "systemctl start user@1000.service"
 )
+
+// eater is set in the sandbox's environment to have this test's program, which
+// is in there too, take memory until it is ended.
+const eater = "BERM_TEST_EAT"
+
+func init() {
+	for all := [][]byte{}; os.Getenv(eater) != ""; {
+		b := make([]byte, 1<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		all = append(all, b)
+	}
+}
 
 var situations = []situation{
 	{name: "root", holds: true},
@@ -60,6 +80,20 @@ var situations = []situation{
 	{name: "an ordinary user with few files", as: "prlimit --nofile=64:64 " + asUser, flags: uncapped, doctor: "too few open files", fix: "sudo prlimit --pid $$ --nofile=16384"},
 	{name: "root with few files", rig: true, as: "prlimit --nofile=64:64", holds: true},
 
+	{name: "root, in a cgroup that systemd has delegated", rig: true, init: "systemd", as: "systemd-run --scope -q -p Delegate=yes", holds: true},
+	{name: "root, in a service that was not delegated", rig: true, init: "systemd", as: "systemd-run -q --wait --pipe --setenv=BERM=$BERM", holds: true},
+	{name: "a user with a delegated scope", rig: true, init: "systemd", uid: 1000, make: manager,
+		as: asMember + "systemd-run --user --scope -q -p Delegate=yes", holds: true, doctor: "not started as root"},
+	{name: "a user in a unit of the user's manager", rig: true, init: "systemd", uid: 1000, make: manager,
+		as: asMember + "systemd-run --user -q --wait --pipe", holds: true, doctor: "not started as root"},
+	{name: "a user with a manager, outside of it", rig: true, init: "systemd", uid: 1000, make: manager,
+		as: asMember, doctor: "/sys/fs/cgroup", fix: "systemd-run --user --scope -p Delegate=yes berm"},
+	{name: "a user with a group that was given by hand", rig: true, init: "plain", uid: 64999,
+		make: handOn + `mkdir -p /sys/fs/cgroup/given/own-$$ && echo "+cpu +memory +pids" >/sys/fs/cgroup/given/cgroup.subtree_control && chown -R 64999 /sys/fs/cgroup/given && echo $$ >/sys/fs/cgroup/given/own-$$/cgroup.procs`,
+		as:   asUser, holds: true, doctor: "not started as root"},
+	{name: "the root of a cgroup namespace, as in a container", rig: true,
+		make: handOn + `mkdir -p /sys/fs/cgroup/held-$$ && echo $$ >/sys/fs/cgroup/held-$$/cgroup.procs`,
+		as:   `unshare -Cm sh -c 'umount -l /sys/fs/cgroup && mount -t cgroup2 c /sys/fs/cgroup && "$@"' sh`, holds: true},
 	{name: "Debian's switch", rig: true, needs: "/proc/sys/kernel/unprivileged_userns_clone", make: "sysctl -qw kernel.unprivileged_userns_clone=0", undo: "sysctl -qw kernel.unprivileged_userns_clone=1",
 		as: asUser, flags: uncapped, doctor: "for root only", fix: "sudo sysctl -w kernel.unprivileged_userns_clone=1"},
 	{name: "AppArmor's restriction", rig: true, needs: "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
@@ -85,6 +119,9 @@ func TestHosts(t *testing.T) {
 			if s.rig && os.Getenv("BERM_RIG") == "" {
 				t.Skip("it takes a setting of the whole kernel: make test-v2")
 			}
+			if s.init != "" && os.Getenv("BERM_RIG") != s.init {
+				t.Skip("it takes a machine with init: ", s.init)
+			}
 			if _, err := os.Stat(s.needs); s.needs != "" && err != nil {
 				t.Skip("this kernel has none: ", s.needs)
 			}
@@ -107,9 +144,17 @@ func (s situation) check(t *testing.T, bin string) {
 	// All that the sandbox has is berm itself.
 	program := filepath.Join(root, "berm")
 	copyProgram(t, bin, program)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyProgram(t, self, filepath.Join(root, "eater"))
 	if strings.Contains(s.as, "setpriv --reuid") {
-		for _, p := range []string{root, state, program} {
-			if err := os.Chown(p, 64999, 64999); err != nil {
+		s.uid = 64999
+	}
+	if s.uid != 0 {
+		for _, p := range []string{root, state, program, filepath.Join(root, "eater")} {
+			if err := os.Chown(p, s.uid, s.uid); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -129,6 +174,12 @@ func (s situation) check(t *testing.T, bin string) {
 	out, errs, code := berm(`run ` + s.flags + ` --timeout 120s --template "$ROOT" -- /berm version`)
 	if s.holds && (code != 0 || !strings.Contains(out, "berm")) {
 		t.Errorf("run: exit code %d, %q, %q", code, out, errs)
+	}
+	if s.holds && s.rig && s.flags == "" { // the caps too
+		out, errs, code := berm(`run --memory 160m --timeout 300s --env ` + eater + `=1 --template "$ROOT" -- /eater`)
+		if code != 137 || !strings.Contains(errs, "memory") {
+			t.Errorf("more memory than its cap: exit code %d, %q, %q", code, out, errs)
+		}
 	}
 	if !s.holds && (code != 125 || !strings.Contains(errs, "try: ") || !strings.Contains(errs, s.fix)) {
 		t.Errorf("run: exit code %d, %q, %q; want a refusal with %q", code, out, errs, s.fix)
