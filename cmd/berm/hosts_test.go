@@ -1,11 +1,13 @@
 package main
 
 import (
+	"debug/elf"
 	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,10 +122,10 @@ func TestHosts(t *testing.T) {
 				t.Skip("it takes a setting of the whole kernel: make test-v2")
 			}
 			if s.init != "" && os.Getenv("BERM_RIG") != s.init {
-				t.Skip("it takes a machine with init: ", s.init)
+				t.Skip("it takes another machine of the rig, with init " + s.init)
 			}
 			if _, err := os.Stat(s.needs); s.needs != "" && err != nil {
-				t.Skip("this kernel has none: ", s.needs)
+				t.Skip("this kernel has no " + s.needs)
 			}
 			s.check(t, bin)
 		})
@@ -141,19 +143,12 @@ func (s situation) check(t *testing.T, bin string) {
 			t.Fatal(err)
 		}
 	}
-	// All that the sandbox has is berm itself.
-	program := filepath.Join(root, "berm")
-	copyProgram(t, bin, program)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	copyProgram(t, self, filepath.Join(root, "eater"))
+	hello, eat := programs(t, bin, root)
 	if strings.Contains(s.as, "setpriv --reuid") {
 		s.uid = 64999
 	}
 	if s.uid != 0 {
-		for _, p := range []string{root, state, program, filepath.Join(root, "eater")} {
+		for _, p := range []string{root, state} {
 			if err := os.Chown(p, s.uid, s.uid); err != nil {
 				t.Fatal(err)
 			}
@@ -171,12 +166,12 @@ func (s situation) check(t *testing.T, bin string) {
 		}
 		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 	}
-	out, errs, code := berm(`run ` + s.flags + ` --timeout 120s --template "$ROOT" -- /berm version`)
+	out, errs, code := berm(`run ` + s.flags + ` --timeout 120s --template "$ROOT" -- ` + hello)
 	if s.holds && (code != 0 || !strings.Contains(out, "berm")) {
 		t.Errorf("run: exit code %d, %q, %q", code, out, errs)
 	}
 	if s.holds && s.rig && s.flags == "" { // the caps too
-		out, errs, code := berm(`run --memory 160m --timeout 300s --env ` + eater + `=1 --template "$ROOT" -- /eater`)
+		out, errs, code := berm(`run --memory 160m --timeout 300s --env ` + eater + `=1 --template "$ROOT" -- ` + eat)
 		if code != 137 || !strings.Contains(errs, "memory") {
 			t.Errorf("more memory than its cap: exit code %d, %q, %q", code, out, errs)
 		}
@@ -205,6 +200,28 @@ func (s situation) check(t *testing.T, bin string) {
 	if s.doctor != "" && !found {
 		t.Errorf("doctor does not say %q with %q: %s", s.doctor, s.fix, out)
 	}
+}
+
+// programs puts what a sandbox runs below root: one command that says "berm", and
+// one that takes memory until it is ended. A busybox is much quicker to start
+// than this test and berm, which matters where all is emulated.
+func programs(t *testing.T, bin, root string) (hello, eat string) {
+	t.Helper()
+	const busybox = "/bin/busybox"
+	if f, err := elf.Open(busybox); err == nil {
+		defer f.Close()
+		if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+			copyProgram(t, busybox, filepath.Join(root, "busybox"))
+			return "/busybox echo berm", `/busybox sh -c 'x=0123456789abcdef; while :; do x=$x$x; done'`
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyProgram(t, bin, filepath.Join(root, "berm"))
+	copyProgram(t, self, filepath.Join(root, "eater"))
+	return "/berm version", "/eater"
 }
 
 func copyProgram(t *testing.T, from, to string) {
