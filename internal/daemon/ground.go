@@ -38,6 +38,7 @@ type ground struct {
 	urlFile *os.File // state/url
 	presets *presets
 	shelf   *librarian
+	ca      string // the host's certificates
 }
 
 // claim makes this process the one daemon of its state directory.

@@ -17,6 +17,7 @@ import (
 	"github.com/bermhq/berm/internal/jail"
 	"github.com/bermhq/berm/internal/keeper"
 	"github.com/bermhq/berm/internal/policy"
+	"github.com/bermhq/berm/internal/preset"
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/server"
 )
@@ -94,7 +95,7 @@ func RunWorker(args []string) error {
 	if err != nil {
 		return err
 	}
-	host := sandbox.HostFacts()
+	host, ca := sandbox.HostFacts(), preset.Authorities()
 	var broker *egress.Broker
 	confine := jail.Confine
 	if args[2] == workerNet {
@@ -114,7 +115,7 @@ func RunWorker(args []string) error {
 		opt.Gateway = func(id string, c *net.UnixConn) { broker.Serve(id, c) }
 	}
 	engine := sandbox.New([]backend.Backend{gvisor.New(k, set.Agent, opt)}, sandbox.Options{
-		Host: host, Egress: broker, Presets: knownPresets(set.Presets),
+		Host: host, Egress: broker, Presets: knownPresets(set.Presets), CA: ca,
 		Images: func(name string) (image.Root, error) {
 			if root, ok := set.Images[name]; ok {
 				return root, nil

@@ -28,6 +28,7 @@ import (
 	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/jail"
 	"github.com/bermhq/berm/internal/keeper"
+	"github.com/bermhq/berm/internal/preset"
 	"github.com/bermhq/berm/internal/sandbox"
 	"github.com/bermhq/berm/internal/server"
 	"github.com/bermhq/berm/internal/store"
@@ -110,6 +111,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	}
 	doors = append(doors, u)
 	host := sandbox.HostFacts()
+	g.ca = preset.Authorities()
 	if g.presets, err = newPresets(cfg.Presets, g.state); err != nil {
 		return err
 	}
@@ -256,7 +258,7 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 		broker.Serve(id, c)
 	}
 	d.engine = sandbox.New([]backend.Backend{gvisor.New(g.keeper, g.agent, gvisor.Options{Runtime: g.runtime, Gateway: gateway})}, sandbox.Options{
-		Egress: broker, Log: log, Host: host, Images: d.image, Presets: g.presets.find,
+		Egress: broker, Log: log, Host: host, Images: d.image, Presets: g.presets.find, CA: g.ca,
 		Journal: journal{d.store, d.store.Bucket("sandboxes"), meter},
 		Budget:  budget,
 		Quota: sandbox.Quota{

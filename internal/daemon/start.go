@@ -373,6 +373,9 @@ func (l *Local) spawn(ctx context.Context, o Options, state, runtimeFile string,
 	}
 	keeperCmd := command(o, keeperAttr, jail.RoomFiles([]*os.File{theirs[0], theirs[2]}, theirs[2]), "keeper", state, runtimeFile, mode, sweep, string(ceiling))
 	workerCmd := command(o, workerAttr, []*os.File{theirs[1], ours[2], loan}, "worker", state, strconv.Itoa(uid), sockets)
+	if ca := os.Getenv("SSL_CERT_FILE"); ca != "" { // read before it is anybody's
+		workerCmd.Env = []string{"SSL_CERT_FILE=" + ca}
+	}
 
 	// The parent-death signal goes with the thread that forks.
 	runtime.LockOSThread()

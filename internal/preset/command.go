@@ -110,28 +110,56 @@ func (s *Settings) trust(paths ...string) string {
 				return p
 			}
 		}
-		text, err := os.ReadFile(p)
-		if err != nil {
-			continue
-		}
-		var certs bytes.Buffer
-		for len(text) > 0 {
-			var block *pem.Block
-			if block, text = pem.Decode(text); block == nil {
-				break
-			}
-			if block.Type == "CERTIFICATE" { // a key may stand beside it
-				block.Headers = nil
-				pem.Encode(&certs, block)
-			}
-		}
-		if certs.Len() == 0 || certs.Len() > maxCA {
+		certs := certificates(p, maxCA)
+		if certs == "" {
 			continue // a bundle of its own; the system's will do
 		}
 		const name = ".config/berm/ca.pem"
-		s.CA = certs.String()
+		s.CA = certs
 		s.file(name, s.CA)
 		return api.GuestHome + "/" + name
 	}
 	return ""
+}
+
+// maxAuthorities bounds the host's whole bundle, in bytes.
+const maxAuthorities = 1 << 20
+
+// Authorities are the certificates of authorities that this host trusts, as
+// PEM: of SSL_CERT_FILE, else of the distribution's bundle; "" where there are
+// none, or too many.
+func Authorities() string {
+	for _, p := range append([]string{os.Getenv("SSL_CERT_FILE")}, bundles...) {
+		if p == "" {
+			continue
+		}
+		if certs := certificates(p, maxAuthorities); certs != "" {
+			return certs
+		}
+	}
+	return ""
+}
+
+// certificates are those of a PEM file and nothing else of it; "" if there are
+// none, or more bytes than most.
+func certificates(name string, most int) string {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	var certs bytes.Buffer
+	for len(text) > 0 {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		if block.Type == "CERTIFICATE" { // a key may stand beside it
+			block.Headers = nil
+			pem.Encode(&certs, block)
+		}
+	}
+	if certs.Len() > most {
+		return ""
+	}
+	return certs.String()
 }

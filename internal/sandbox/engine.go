@@ -48,6 +48,10 @@ type Options struct {
 	// are none.
 	Presets func(name string) (policy.Preset, error)
 
+	// CA are the host's certificates of authorities, PEM: what presets reach may
+	// have one that no other root knows. "": presets bring none along.
+	CA string
+
 	Budget int64            // bytes of memory that all sandboxes may have as their caps; 0: not counted
 	Quota  Quota            // of each tenant
 	Quotas map[string]Quota // of these tenants instead

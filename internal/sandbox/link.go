@@ -39,7 +39,19 @@ type asked struct {
 	policy *policy.Egress
 	names  []string // of its presets, in order
 	preset map[string]policy.Preset
+	// trust are the certificates that presets bring into a root that is not the
+	// host's own, PEM; "": none.
+	trust string
 }
+
+// Where those are, and the variables that say so to what package managers are
+// made of. A registry in the house has a certificate that only the host knows.
+const (
+	trustFile = api.GuestHome + "/.config/berm/ca-bundle.pem"
+	presetCA  = api.GuestHome + "/.config/berm/ca.pem" // that a preset has beside them
+)
+
+var trustVars = []string{"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"}
 
 // links settles what link a request gets: nil for none.
 func (e *Engine) links(c Caller, req *api.CreateRequest) (*asked, error) {
@@ -138,6 +150,14 @@ func (a *asked) environment(own map[string]string, who person) map[string]string
 			env[k] = who.at(v)
 		}
 	}
+	if a.trust != "" {
+		for _, k := range trustVars {
+			env[k] = who.at(trustFile)
+		}
+	}
+	if who.uid == 0 {
+		delete(env, "APT_CONFIG") // root's apt writes where it belongs, and has the root's own sources
+	}
 	maps.Copy(env, own)
 	return env
 }
@@ -160,6 +180,9 @@ func (a *asked) newLink(learn bool, who person) *link {
 		for path, text := range a.preset[name].Files {
 			l.files[who.at(path)] = who.at(text)
 		}
+	}
+	if a.trust != "" && len(a.names) > 0 {
+		l.files[who.at(trustFile)] = a.trust + "\n" + l.files[who.at(presetCA)]
 	}
 	return l
 }

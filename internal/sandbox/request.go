@@ -99,6 +99,9 @@ func (e *Engine) decide(c Caller, req api.CreateRequest, on *image.Root) (w want
 	if err := e.tree(c, &w, &req); err != nil {
 		return w, err
 	}
+	if w.link != nil && w.resolved != image.Host {
+		w.link.trust = e.opt.CA
+	}
 	req.Env = w.link.environment(req.Env, defaultPerson(w.image.Defaults))
 	w.req = req
 	return w, nil
