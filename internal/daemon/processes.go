@@ -95,11 +95,12 @@ func RunWorker(args []string) error {
 	if err != nil {
 		return err
 	}
-	host, ca := sandbox.HostFacts(), preset.Authorities()
+	host, ca := sandbox.HostFacts(), ""
 	var broker *egress.Broker
 	confine := jail.Confine
 	if args[2] == workerNet {
 		broker, confine = egress.New(egress.Options{Files: egress.ReadFiles()}), jail.ConfineToInet
+		ca = preset.Authorities()
 	}
 	if err := confine(args[0], uid); err != nil {
 		return fmt.Errorf("worker: %w", err)
