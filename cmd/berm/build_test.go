@@ -4,17 +4,22 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/client"
+	rt "github.com/bermhq/berm/internal/registry/registrytest"
 )
 
 // builder is a client of s.
@@ -289,4 +294,28 @@ func TestCodeInterpreter(t *testing.T) {
 	run(`git init -q r && cd r && git -c user.name=a -c user.email=a@b.test commit -q --allow-empty -m x && cd .. && git clone -q r c && git -C c log --format=%s`, "x\n")
 	run(`printf '#include <cstdio>\nint main() { puts("built"); }\n' >a.cc && g++ -o a a.cc && ./a`, "built\n")
 	run(`printf 'all:\n\t@echo made\n' >Makefile && make`, "made\n")
+}
+
+// FROM an image of a registry, and FROM scratch with what is copied out of one;
+// the image itself leaves no name.
+func TestBuildPulls(t *testing.T) {
+	p := newPulls(t)
+	img := rt.Image(t, v1.Config{Env: []string{"FROM_IMAGE=1"}, Entrypoint: []string{"/berm-tree"}},
+		rt.Layer(t, rt.Gzip, rt.Tar(t, rt.Reg("berm-tree", 0o755, lister(t)), rt.Reg("mark", 0o644, ""))))
+	ref := p.reg.Push(t, "app:1", img)
+	file := filepath.Join(t.TempDir(), "Dockerfile")
+	text := "FROM " + ref + " AS got\nRUN [\"/berm-tree\"]\nFROM scratch\nCOPY --from=got --chmod=755 /berm-tree /bin/tree\nCOPY <<here /here\nhello\nhere\nENTRYPOINT [\"/bin/tree\"]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := p.must("template", "build", "made", "--file", file, "--no-network")
+	out := p.must("run", "--template", "made")
+	for name, want := range map[string]bool{"/here": true, "/bin/tree": true, "/mark": false, "/berm-tree": false} {
+		if is := strings.Contains(out, hex.EncodeToString([]byte(name))); is != want {
+			t.Errorf("%s is there: %v\n%s\n%s", name, is, log, out)
+		}
+	}
+	if ls := p.must("template", "ls"); strings.Contains(ls, "app:1") || !strings.Contains(ls, "made") {
+		t.Errorf("templates: %s", ls)
+	}
 }
