@@ -224,6 +224,34 @@ describe("files", () => {
   });
 });
 
+describe("templates", () => {
+  // A tar of one empty folder: a header with its sum, and the two blocks of the end.
+  const rootfs = () => {
+    const tar = new Uint8Array(1536);
+    const put = (at, text) => tar.set(new TextEncoder().encode(text), at);
+    put(0, "etc/"); put(100, "0000755\0"); put(108, "0000000\0"); put(116, "0000000\0"); put(124, "00000000000\0");
+    put(136, "00000000000\0"); put(148, "        "); put(156, "5"); put(257, "ustar\u000000");
+    put(148, tar.subarray(0, 512).reduce((a, b) => a + b, 0).toString(8).padStart(6, "0") + "\0 ");
+    return tar;
+  };
+  test("build, follow, list and delete", async () => {
+    const name = `compat-node-${Date.now().toString(36)}`;
+    const build = await client.templates.build({ name, rootfs: rootfs() });
+    for await (const line of client.templates.buildLogs(build.id)) assert.equal(typeof line, "string");
+    const done = await client.templates.buildStatus(build.id);
+    assert.equal(done.status, "done", JSON.stringify(done));
+    assert.ok((await client.templates.list()).some((t) => t.name === name));
+    assert.ok((await client.templates.builds()).some((b) => b.id === build.id));
+    const next = await client.templates.buildFromDockerfile({ name: `${name}-2`, dockerfile: `FROM ${name}\nCOPY a/b.txt /etc/\n`, context: { "a/b.txt": "hi" } });
+    const lines = [];
+    for await (const line of client.templates.buildLogs(next.id)) lines.push(line);
+    assert.ok(lines.some((l) => l.includes("COPY a/b.txt")), lines.join("\n"));
+    assert.equal((await client.templates.buildStatus(next.id)).status, "done");
+    for (const one of [`${name}-2`, name]) await client.templates.delete(one);
+    await assert.rejects(client.templates.get(name), fails("NotFoundError", 404));
+  });
+});
+
 describe("not offered", () => {
   const calls = {
     snapshot: () => box.snapshot(),
@@ -238,9 +266,6 @@ describe("not offered", () => {
     "create with volumes": () => Sandbox.create({ volumes: [{ name: "v" }] }, client),
     "snapshots.list": () => client.snapshots.list(),
     "volumes.list": () => client.volumes.list(),
-    "templates.build": () => client.templates.build({ name: "x", rootfs: new Uint8Array(16) }),
-    "templates.delete": () => client.templates.delete("base"),
-    "templates.builds": () => client.templates.builds(),
     "databases.list": () => client.databases.list(),
     "functions.list": () => client.functions.list(),
     "schedules.list": () => client.schedules.list(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Tuple
 
 import pytest
-from pandastack import PandastackError, Sandbox, ServerError
+from pandastack import Sandbox, ServerError
 
 from test_sandboxes import raw
 
@@ -28,8 +28,6 @@ CALLS: Dict[str, Callable[[Any, Sandbox], Any]] = {
     "volumes.list": lambda c, b: c.volumes.list(),
     "volumes.get": lambda c, b: c.volumes.get("v"),
     "volumes.delete": lambda c, b: c.volumes.delete("v"),
-    "templates.delete": lambda c, b: c.templates.delete("code-interpreter"),
-    "templates.builds": lambda c, b: c.templates.builds(),
     "databases.list": lambda c, b: c.databases.list(),
     "functions.list": lambda c, b: c.functions.list(),
     "schedules.list": lambda c, b: c.schedules.list(),
@@ -50,7 +48,7 @@ ROUTES: Tuple[Tuple[str, str], ...] = (
     ("POST", "/sandboxes/{id}/snapshots"), ("POST", "/sandboxes/{id}/fork"), ("POST", "/sandboxes/{id}/fork-tree"),
     ("POST", "/sandboxes/{id}/promote"), ("POST", "/sandboxes/{id}/hibernate"), ("POST", "/sandboxes/{id}/wake"),
     ("POST", "/sandboxes/{id}/repl"), ("POST", "/sandboxes/{id}/repl/sessions"), ("GET", "/snapshots"),
-    ("POST", "/templates/build"), ("GET", "/templates/builds"), ("GET", "/volumes"), ("GET", "/databases"),
+    ("GET", "/volumes"), ("GET", "/databases"),
     ("POST", "/functions"), ("GET", "/functions/x/runs"), ("GET", "/schedules"), ("POST", "/apps/x/deploy"),
 )
 
@@ -61,10 +59,3 @@ def test_typed(client: Any, box: Sandbox, method: str, path: str) -> None:
     body = answer.json()
     assert answer.status_code == 501 and body["code"] == "feature.unavailable" and isinstance(body["error"], str)
     assert body["request_id"] and "timeout" not in body["error"]
-
-
-def test_template_build_is_refused_before_the_upload_counts(client: Any, tmp_path: Any) -> None:
-    rootfs = tmp_path / "rootfs.tar"
-    rootfs.write_bytes(b"x" * 4096)
-    with pytest.raises(PandastackError):
-        client.templates.build("mine", rootfs_tar=str(rootfs))
