@@ -177,6 +177,10 @@ func TestPullTree(t *testing.T) {
 	ref := p.reg.Push(t, "team/tricky:1", img)
 	p.must("template", "pull", ref, "--name", "tricky", "--user", "root")
 	want, got := rt.Expected(t, img), p.inside("tricky")
+	fetched, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
 	bad := 0
 	report := func(format string, args ...any) {
 		if bad++; bad <= 40 {
@@ -210,7 +214,15 @@ func TestPullTree(t *testing.T) {
 	// The same image again costs nothing that was there before, and what is
 	// exported comes back the same.
 	before := p.kept()
+	p.reg.Hook(nil)
 	p.must("template", "pull", ref, "--name", "tricky2", "--user", "root")
+	for _, r := range p.reg.Seen() {
+		for _, l := range fetched {
+			if d, _ := l.Digest(); strings.HasSuffix(r.Path, d.String()) {
+				t.Errorf("a layer was fetched again: %s", r.Path)
+			}
+		}
+	}
 	if n := strings.Count(p.kept(), ".erofs") - strings.Count(before, ".erofs"); n != 0 {
 		t.Errorf("pulling it again made %d more images", n)
 	}

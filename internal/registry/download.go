@@ -18,12 +18,12 @@ const (
 	layerTries = 3
 )
 
-// download fetches the layers of an image, each once, and gives each an Open.
-func (p *puller) download(ctx context.Context, img *Image) (err error) {
+// download fetches layers, each once, and gives each an Open.
+func (p *puller) download(ctx context.Context, layers []Layer) (err error) {
 	var total int64
 	var todo []Layer
 	seen := map[string]int64{}
-	for _, l := range img.Layers {
+	for _, l := range layers {
 		if size, twice := seen[l.Digest]; twice && size != l.Size {
 			return refused(p.what, "layer %s is named with two sizes", short(l.Digest))
 		} else if twice {
@@ -68,8 +68,8 @@ func (p *puller) download(ctx context.Context, img *Image) (err error) {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for i, l := range img.Layers {
-		img.Layers[i].Open = p.openLayer(p.path(l))
+	for i, l := range layers {
+		layers[i].Open = p.openLayer(p.path(l))
 	}
 	return nil
 }

@@ -39,6 +39,9 @@ type Options struct {
 	PlainHTTP   []string    // registries, host or host:port, that may be spoken to without TLS
 	Plain       bool        // the reference's own registry may, too
 	Credentials Credentials // nil: none
+	// Have says how many of the lowest layers of an image are here already. They
+	// are not fetched, and have no Open. nil: none.
+	Have func(*Image) int
 	// Progress hears of the phases. In PhaseDownload a report without Item is
 	// of all layers together, one with Item of the layer with that short digest.
 	// It is called by one goroutine at a time, some ten times a second.
@@ -91,7 +94,11 @@ func Pull(ctx context.Context, ref string, opt Options) (*Image, error) {
 		return nil, p.explain(ctx, err)
 	}
 	img.Ref = strings.TrimSuffix(canonical(r), "@"+img.Ref) + "@" + img.Ref
-	if err := p.download(ctx, img); err != nil {
+	have := 0
+	if opt.Have != nil {
+		have = min(opt.Have(img), len(img.Layers))
+	}
+	if err := p.download(ctx, img.Layers[have:]); err != nil {
 		return nil, p.explain(ctx, err)
 	}
 	return img, nil

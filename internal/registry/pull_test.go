@@ -134,6 +134,27 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// TestHave: layers that are here already are not fetched.
+func TestHave(t *testing.T) {
+	s := rt.Start(t)
+	ref := s.Push(t, "app:1", three(t))
+	s.Hook(nil)
+	img, _, err := pull(t, ref, func(o *Options) { o.Have = func(*Image) int { return 2 } })
+	if err != nil || img.Layers[1].Open != nil || img.Layers[2].Open == nil {
+		t.Fatalf("%+v, %v", img, err)
+	}
+	blobs := 0
+	for _, r := range s.Seen() {
+		blobs += strings.Count(r.Path, "/blobs/")
+	}
+	if blobs != 2 { // the configuration, and a layer
+		t.Errorf("%d blobs were asked for", blobs)
+	}
+	if _, _, err := pull(t, ref, func(o *Options) { o.Have = func(i *Image) int { return 99 } }); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPlatforms(t *testing.T) {
 	s := rt.Start(t)
 	made := func(arch, variant string) v1.Image {

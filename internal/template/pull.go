@@ -69,10 +69,27 @@ func (w *work) pull(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	var knownErr error
+	have := func(img *registry.Image) int {
+		for _, l := range img.Layers {
+			t, key := sent(l)
+			made, name, ok, err := w.known(&t, key, w.root.Layers)
+			if !ok || err != nil {
+				knownErr = err
+				break
+			}
+			w.add(t, made, name, nil)
+		}
+		return len(w.root.Layers)
+	}
 	img, err := registry.Pull(ctx, w.job.Ref, registry.Options{
 		Platform: w.job.Platform, Dir: dir, MaxBytes: w.limit(), Plain: w.job.PlainHTTP,
 		Credentials: registry.HostCredentials(), Progress: w.progress,
+		Have: have,
 	})
+	if err == nil {
+		err = knownErr
+	}
 	if err != nil {
 		return err
 	}
@@ -80,9 +97,9 @@ func (w *work) pull(ctx context.Context) error {
 		return &api.Error{Code: api.CodeTemplateInvalid, Message: "the configuration of the image is longer than any real one, or broken", Hint: "use another image"}
 	}
 	w.t.Source, w.t.Digest, w.t.Platform, w.t.Config = img.Ref, img.Digest, img.Platform, img.Config
-	for i, l := range img.Layers {
+	for i := len(w.root.Layers); i < len(img.Layers); i++ {
 		w.item = fmt.Sprintf("layer %d of %d", i+1, len(img.Layers))
-		if err := w.sent(ctx, l); err != nil {
+		if err := w.sent(ctx, img.Layers[i]); err != nil {
 			return err
 		}
 	}
@@ -100,5 +117,11 @@ func (w *work) sent(ctx context.Context, l registry.Layer) error {
 	if !ok {
 		return fmt.Errorf("layer %s is no file", l.Digest)
 	}
-	return w.one(ctx, task{Kind: taskLayer, Sent: &sentLayer{l.DiffID, l.Size}}, f, "sent "+l.Digest)
+	t, key := sent(l)
+	return w.one(ctx, t, f, key)
+}
+
+// sent is the making of a layer that was fetched, and what it is known by.
+func sent(l registry.Layer) (task, string) {
+	return task{Kind: taskLayer, Sent: &sentLayer{l.DiffID, l.Size}}, "sent " + l.Digest
 }
