@@ -77,6 +77,7 @@ func (l *Linux) Start(s guest.Start) (Proc, error) {
 
 // fork starts p and registers it before anybody can reap it.
 func (l *Linux) fork(p *process, exe string, attr *syscall.ProcAttr) error {
+	groups := groupsOf(p.s.UID, p.s.GID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ex := l.execs[p.s.ID]; ex != nil {
@@ -84,7 +85,7 @@ func (l *Linux) fork(p *process, exe string, attr *syscall.ProcAttr) error {
 	}
 	l.lastTag++
 	ex := &exec{id: p.s.ID, tag: l.lastTag, main: p}
-	attr.Sys.Credential = &syscall.Credential{Uid: p.s.UID, Gid: p.s.GID, Groups: []uint32{ex.tag}}
+	attr.Sys.Credential = &syscall.Credential{Uid: p.s.UID, Gid: p.s.GID, Groups: append(groups, ex.tag)}
 	by := l.users
 	if p.s.UID == 0 {
 		if l.roots == nil {
