@@ -28,6 +28,12 @@ func runInside(ctx context.Context, o options, p program) result {
 	for _, n := range p.net {
 		args = append(args, "--allow", "preset:"+n)
 	}
+	if ca := authorities(); ca != "" && len(p.net) > 0 {
+		args = append(args, "--in", ca+":"+caFile)
+		for _, v := range caSettings() {
+			args = append(args, "--env", v)
+		}
+	}
 	args = append(append(args, "--"), shell(p.script)...)
 	cmd := o.command(ctx, args...)
 	var out, complaint bytes.Buffer

@@ -53,6 +53,10 @@ func runNative(ctx context.Context, o options, p program) result {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET
 	}
 	cmd.Env = append(env(), clientSettings(p.net)...)
+	if ca := authorities(); ca != "" && len(p.net) > 0 {
+		cmd.Env = append(cmd.Env, "COMPAT_CA="+ca)
+		cmd.Env = append(cmd.Env, caSettings()...)
+	}
 	return p.watch(cmd, func() (string, error) { return get("http://127.0.0.1:" + p.port + "/") })
 }
 
@@ -79,6 +83,23 @@ func clientSettings(net []string) (env []string) {
 		}
 	}
 	return env
+}
+
+// caFile is where both sides find the certificate authorities of this host: a
+// mirror of packages may be signed by one that no distribution knows.
+const caFile = "/workspace/.authorities.pem"
+
+func authorities() string {
+	for _, f := range []string{os.Getenv("SSL_CERT_FILE"), "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"} {
+		if _, err := os.Stat(f); f != "" && err == nil {
+			return f
+		}
+	}
+	return ""
+}
+
+func caSettings() []string {
+	return []string{"PIP_CERT=" + caFile, "NODE_EXTRA_CA_CERTS=" + caFile, "SSL_CERT_FILE=" + caFile}
 }
 
 // watch runs cmd to its end, or for a server until it was asked.
@@ -223,6 +244,15 @@ func furnish(root string, net bool) error {
 		}
 		os.Remove(at("etc/resolv.conf"))
 		if err := os.WriteFile(at("etc/resolv.conf"), b, 0o644); err != nil {
+			return err
+		}
+	}
+	if ca := os.Getenv("COMPAT_CA"); ca != "" {
+		b, err := os.ReadFile(ca)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(at(caFile), b, 0o644); err != nil {
 			return err
 		}
 	}
