@@ -32,6 +32,9 @@ proof: ## the long ones: 1,000 runs, 100 kills, full attack and bench runs
 bench: ## the figures of docs/specification.md, measured on this host
 	@scripts/bench.sh
 
+compat: ## everyday programs, natively and inside: docs/compatibility.md (an hour)
+	@scripts/compat.sh
+
 fuzz: ## each fuzz target for a while (FUZZTIME=10s)
 	@scripts/fuzz.sh
 
