@@ -165,7 +165,7 @@ func (env *Env) tellApplied(r *here.Run, a *here.Applied, o *applyFlags, args []
 	for _, n := range a.Notes {
 		env.note("%s", n)
 	}
-	switch n := len(a.Done); {
+	switch n := r.Shown(a.Done); {
 	case len(a.Conflicts) > 0 && !o.Force && n == 0:
 		env.note("nothing was written: %s in conflict", counted1(len(a.Conflicts), "file"))
 		fmt.Fprintf(env.Stderr, "try: berm apply %s PATHS, without them, or --force to replace them\n", oneLine(args[0]))

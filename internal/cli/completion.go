@@ -66,7 +66,7 @@ var named = map[string]string{
 }
 
 // withFiles are verbs whose arguments may be files of this host.
-var withFiles = []string{"run", "cp", "verify"}
+var withFiles = []string{"run", "cp", "verify", "diff", "apply"}
 
 // bash writes a function that finds the verb, past flags and their values, and
 // offers what may stand at the cursor: verbs and flags from a table, ids from the

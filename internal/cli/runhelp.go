@@ -18,6 +18,7 @@ Examples
   berm run --in data.csv --out 'plots/*.svg:pics' plot.py
                                             data.csv goes to /workspace, the
                                             pictures come back to ./pics
+  berm run --here -- npm test               in a copy of this folder
   berm run --stdin -- wc -l < words.txt     standard input, when you say so
   berm run -t -- bash                       a terminal in a sandbox
   berm run --timeout 2m --memory 2g --cpus 2 train.py
@@ -34,6 +35,13 @@ Languages
   template has them. Python is not buffered (PYTHONUNBUFFERED=1), so that its
   output is live and is kept when time is up. Go compiles its standard library
   anew in each sandbox: give it --timeout 2m.
+
+Here
+  --here takes the folder where you are in as a copy, .git and what git ignores
+  included; what may be credentials is left out and named. The program runs in
+  it, in /workspace. Nothing is written to your folder: berm diff last shows what
+  changed, and berm apply last brings it back. Only what changed since the last
+  run is sent. FILE may be a file of the tree. More in docs/here.md.
 
 Files in
   --in FILE and --in DIR go to /workspace/NAME; --in DIR:. puts what is in DIR

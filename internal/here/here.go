@@ -45,10 +45,11 @@ type Entry struct {
 	Target string // of a link
 
 	stamp  stamp
-	known  bool // Hash is that of the content, as long as stamp is the same
-	secret bool // the content looks like a credential
-	out    bool // it stayed out
-	clean  bool // what goes in is not what lies there: credentials were taken out
+	was    int32 // one more than its place in the index of the last time; 0: not there
+	known  bool  // Hash is that of the content, as long as stamp is the same
+	secret bool  // the content looks like a credential
+	out    bool  // it stayed out
+	clean  bool  // what goes in is not what lies there: credentials were taken out
 }
 
 // A stamp is what lstat says of a file; if all of it is as before, so is the
@@ -81,8 +82,14 @@ const (
 	WhyName       = "name"       // no layer can hold it, or it is Berm's own
 )
 
+// sortEntries sorts by path. Those of the last time have an order already.
 func sortEntries(es []Entry) {
-	slices.SortFunc(es, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(es, func(a, b Entry) int {
+		if a.was > 0 && b.was > 0 {
+			return int(a.was - b.was)
+		}
+		return strings.Compare(a.Path, b.Path)
+	})
 }
 
 // lookup finds a path in sorted entries.

@@ -30,7 +30,8 @@ type index struct {
 // something: clocks of file systems tick slowly, and some are not this host's.
 const slack = 2 * time.Second
 
-// recall fills in what is known of a file whose stamp has not changed.
+// recall fills in the place of a path, and what is known of a file whose stamp
+// has not changed.
 func (ix *index) recall(e *Entry) {
 	if ix == nil {
 		return
@@ -39,24 +40,35 @@ func (ix *index) recall(e *Entry) {
 	if !ok {
 		return
 	}
+	e.was = i + 1
 	old := &ix.entries[i]
-	if old.Kind != File || !old.known || old.stamp != e.stamp || max(e.stamp.mtime, e.stamp.ctime) >= ix.At-int64(slack) {
+	if e.Kind != File || old.Kind != File || !old.known || old.stamp != e.stamp || max(e.stamp.mtime, e.stamp.ctime) >= ix.At-int64(slack) {
 		return
 	}
 	e.Hash, e.Size, e.known, e.secret, e.clean = old.Hash, old.Size, true, old.secret, old.clean
 }
 
-// find is what the index has at a path, nil for nothing. What stayed out is
-// nothing.
-func (ix *index) find(path string) *Entry {
+// place is where the index has an entry, -1 for nowhere.
+func (ix *index) place(e *Entry) int {
 	if ix == nil {
-		return nil
+		return -1
 	}
-	i, ok := ix.byPath[path]
-	if !ok || ix.entries[i].out {
-		return nil
+	if n := int(e.was) - 1; n >= 0 && n < len(ix.entries) && ix.entries[n].Path == e.Path {
+		return n
 	}
-	return &ix.entries[i]
+	if n, ok := ix.byPath[e.Path]; ok {
+		return int(n)
+	}
+	return -1
+}
+
+// find is what the index has of an entry, nil for nothing. What stayed out is
+// nothing.
+func (ix *index) find(e *Entry) *Entry {
+	if n := ix.place(e); n >= 0 && !ix.entries[n].out {
+		return &ix.entries[n]
+	}
+	return nil
 }
 
 const indexMagic = "bermhere1\n"

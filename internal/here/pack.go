@@ -174,7 +174,7 @@ func (p *packer) pack(ctx context.Context) error {
 			continue
 		}
 		drop[e] = !e.out
-		if p.d.below.find(e.Path) != nil {
+		if p.d.below.find(e) != nil {
 			if err := p.whiteout(e.Path); err != nil {
 				return err
 			}

@@ -310,6 +310,16 @@ func (c *Changes) Count() (changed, added, removed int) {
 	return changed, added, removed
 }
 
+// Shown is how many changes of a list people count.
+func (c *Changes) Shown(list []*Change) (n int) {
+	for _, ch := range list {
+		if ch.shown(c) {
+			n++
+		}
+	}
+	return n
+}
+
 // shown says whether a change is one that people count: a folder that came or
 // went with what is in it is not.
 func (ch *Change) shown(c *Changes) bool {

@@ -79,6 +79,9 @@ type scan struct {
 func (t *Tree) scan(before *index) (*scan, error) {
 	w := &walker{t: t, before: before}
 	w.cond = sync.NewCond(&w.mu)
+	if before != nil {
+		w.entries = make([]Entry, 0, len(before.entries)+len(before.entries)/8+64)
+	}
 	s := &scan{at: time.Now()}
 	var stack []*rules
 	if t.opt.NoIgnored {
@@ -253,13 +256,18 @@ func (w *walker) take(dirfd int, name, path string, st *unix.Stat_t, stack []*ru
 	switch kind {
 	case unix.S_IFDIR:
 		e.Kind = Dir
-		b.folders = append(b.folders, folder{path, stack})
 	case unix.S_IFREG:
 		e.Kind, e.Size = File, st.Size
-		w.before.recall(&e)
-		b.bytes += e.Size
 	case unix.S_IFLNK:
 		e.Kind, e.Mode = Link, 0o777
+	}
+	w.before.recall(&e)
+	switch kind {
+	case unix.S_IFDIR:
+		b.folders = append(b.folders, folder{path, stack})
+	case unix.S_IFREG:
+		b.bytes += e.Size
+	case unix.S_IFLNK:
 		target, err := readlinkAt(dirfd, name)
 		if err != nil {
 			b.skip(path, WhyUnreadable)

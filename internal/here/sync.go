@@ -195,13 +195,13 @@ func (s *Scan) since(old *index) (*delta, error) {
 	}
 	for i := range s.now.entries {
 		e := &s.now.entries[i]
-		was := old.find(e.Path)
+		was := old.find(e)
 		if e.Kind == File && !e.known && was != nil && was.Kind == File && was.stamp.size == e.stamp.size && was.stamp.mtime == e.stamp.mtime {
 			s.t.settle(e)
 		}
 		e.out = e.known && e.secret && !s.t.opt.Include.match(e.Path, false)
 		if old != nil {
-			if n, ok := old.byPath[e.Path]; ok {
+			if n := old.place(e); n >= 0 {
 				still[n] = !e.out
 			}
 		}
