@@ -159,6 +159,36 @@ func TestBuildFails(t *testing.T) {
 	}
 }
 
+// Root inside is granted by the Dockerfile, the request or a template that has
+// it, and by no image.
+func TestRootGranted(t *testing.T) {
+	w := newWorld()
+	for _, name := range []string{"image", "granted"} {
+		m := w.named["base"]
+		m.Root.Defaults.User, m.Root.Defaults.Root = "root:root", name == "granted"
+		w.named[name] = m
+	}
+	b := w.builds(t, Options{})
+	for i, tt := range []struct {
+		req  api.BuildRequest
+		user string
+	}{
+		{api.BuildRequest{Dockerfile: "FROM image\nRUN id"}, ""},
+		{api.BuildRequest{Dockerfile: "FROM image AS a\nFROM a\nRUN id"}, ""},
+		{api.BuildRequest{Dockerfile: "FROM image\nUSER root"}, "root"},
+		{api.BuildRequest{Dockerfile: "FROM image\nUSER root\nRUN id\nUSER node"}, "node"},
+		{api.BuildRequest{Dockerfile: "FROM image", Config: api.TemplateConfig{User: "root"}}, "root"},
+		{api.BuildRequest{Dockerfile: "FROM granted"}, "root:root"},
+		{api.BuildRequest{From: "image"}, ""},
+	} {
+		tt.req.Name = "x" + string(rune('a'+i))
+		v, log := build(t, b, tt.req, Input{})
+		if v.Status != api.BuildDone || v.Template.Config.User != tt.user {
+			t.Errorf("%+v: %+v\n%s", tt.req, v, log)
+		}
+	}
+}
+
 func TestStartRefused(t *testing.T) {
 	w := newWorld()
 	b := w.builds(t, Options{})

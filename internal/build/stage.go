@@ -38,8 +38,13 @@ type action struct {
 	do    func(ctx context.Context, s *step) error
 }
 
+// begin is a stage on a root. That an image calls its user root grants nothing:
+// only a template that was made so does, and what the Dockerfile itself says.
 func begin(root image.Root) *stage {
 	c := root.Defaults.TemplateConfig
+	if name, _, _ := strings.Cut(c.User, ":"); (name == "root" || name == "0") && !root.Defaults.Root {
+		c.User = ""
+	}
 	return &stage{root: root, env: slices.Clone(c.Env), args: map[string]string{}, user: c.User, workdir: cmp.Or(c.Workdir, "/"),
 		shell: []string{"/bin/sh", "-c"}, entry: c.Entrypoint, cmd: c.Cmd}
 }
