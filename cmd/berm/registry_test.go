@@ -355,7 +355,7 @@ func TestPullBombs(t *testing.T) {
 		words []string
 		slow  bool
 	}{
-		{"a file of 32 GiB", func() v1.Layer { return rt.Bomb(t, 32<<30) }, []string{"more than"}, false},
+		{"a file of 32 GiB", func() v1.Layer { return rt.Bomb(t, 32<<30) }, []string{"bomb:1, layer 1 of 1", "more than"}, false},
 		{"three million names", func() v1.Layer { return rt.Many(t, 3_000_000) }, []string{"entries"}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -412,6 +412,28 @@ func TestPullLogin(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestPullDaemon: a daemon that has given its rights up has images pulled by
+// the process that kept them.
+func TestPullDaemon(t *testing.T) {
+	s := serve(t)
+	p := &pulls{t: t, bin: s.bin, dir: s.state, home: t.TempDir(), reg: rt.Start(t)}
+	img := rt.Image(t, v1.Config{Entrypoint: []string{"/berm-tree"}}, rt.Layer(t, rt.Zstd, rt.Tar(t, rt.Reg("berm-tree", 0o755, lister(t)), rt.Reg("mark", 0o644, ""))))
+	ref := p.reg.Push(t, "app:1", img)
+	p.must("template", "pull", ref, "--name", "app", "--user", "root")
+	if _, ok := p.inside("app")["/mark"]; !ok {
+		t.Error("the file of the image is not inside")
+	}
+	other := p.reg.Push(t, "other:1", rt.Image(t, v1.Config{}, rt.Layer(t, rt.Gzip, rt.Tar(t, rt.Reg("x", 0o644, "x")))))
+	p.reg.Hook(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/blobs/") {
+			w.Write([]byte("not this"))
+			return true
+		}
+		return false
+	})
+	p.refuses(t, other, "refused")
 }
 
 // TestPullProxy: the caller's proxy is asked for a registry on the internet.

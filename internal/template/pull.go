@@ -2,6 +2,7 @@ package template
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -100,11 +101,24 @@ func (w *work) pull(ctx context.Context) error {
 	for i := len(w.root.Layers); i < len(img.Layers); i++ {
 		w.item = fmt.Sprintf("layer %d of %d", i+1, len(img.Layers))
 		if err := w.sent(ctx, img.Layers[i]); err != nil {
-			return err
+			return about("image "+w.job.Ref+", "+w.item, err)
 		}
 	}
 	w.item = ""
 	return w.one(ctx, task{Kind: taskGuest, Last: true}, nil, "guest")
+}
+
+// about has an error say which part of which image it is of.
+func about(what string, err error) error {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := *e
+	if named.Message = what + ": " + e.Message; e.Code == api.CodeTemplateTooLarge {
+		named.Hint = "use a smaller image"
+	}
+	return &named
 }
 
 func (w *work) sent(ctx context.Context, l registry.Layer) error {
