@@ -45,7 +45,7 @@ def test_rootfs(client: Any, name: str, rootfs: str) -> None:
     assert build.id in [b.id for b in client.templates.builds()]
     with pytest.raises(PandastackError) as again:
         client.templates.build(name, rootfs_tar=rootfs)
-    assert "exists" in str(again.value)
+    assert "already" in str(again.value)
     client.templates.delete(name)
     with pytest.raises(NotFoundError):
         client.templates.get(name)
