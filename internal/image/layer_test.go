@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -268,10 +269,31 @@ func TestLayerHostile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sparse bytes.Buffer
-	w := tar.NewWriter(&sparse)
-	w.WriteHeader(&tar.Header{Name: "s", Typeflag: tar.TypeReg, Mode: 0o644, Size: 0, Format: tar.FormatPAX})
-	w.Close()
+	// Old GNU format, by hand: the standard library writes no sparse files.
+	sparse := func(real, hole string) []byte {
+		b := makeTar(t, entry{name: "s", content: strings.Repeat("d", 512)})
+		h := b[:512]
+		h[156] = 'S'
+		copy(h[257:], "ustar  \x00")
+		copy(h[386:], "00000000000\x0000000001000\x00") // data at the start
+		copy(h[410:], hole+"\x0000000000000\x00")       // nothing at the end
+		copy(h[483:], real+"\x00")
+		copy(h[148:], "        ")
+		sum := 0
+		for _, c := range h {
+			sum += int(c)
+		}
+		copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
+		return b
+	}
+	pax := makeTar(t, entry{name: "x", content: strings.Repeat("p", 2<<20)}, entry{name: "f", content: "f"})
+	pax[156] = 'x'
+	copy(pax[148:], "        ")
+	sum := 0
+	for _, c := range pax[:512] {
+		sum += int(c)
+	}
+	copy(pax[148:], fmt.Sprintf("%06o\x00 ", sum))
 	var links []entry
 	for i := range 40 {
 		links = append(links, entry{name: "l" + strings.Repeat("x", i), kind: tar.TypeLink, link: "big"})
@@ -300,7 +322,9 @@ func TestLayerHostile(t *testing.T) {
 		{"deep behind links", makeTar(t, chained...), api.CodeTemplateInvalid},
 		{"no tar", []byte(strings.Repeat("text", 1000)), api.CodeTemplateInvalid},
 		{"nothing", nil, ""},
-		{"sparse", sparse.Bytes(), ""},
+		{"sparse", sparse("00010000000", "00010000000"), ""},
+		{"sparse of 8 GiB", sparse("77777777777", "77777777777"), api.CodeTemplateTooLarge},
+		{"huge pax headers", pax, api.CodeTemplateInvalid},
 		{"gzip in gzip", zipped(zipped(makeTar(t, entry{name: "x", content: "x"}))), api.CodeTemplateInvalid},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

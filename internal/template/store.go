@@ -60,6 +60,10 @@ func (s *Store) broken(what string, err error) error {
 // Resolve finds the root of a name.
 func (s *Store) Resolve(ctx context.Context, name string) (image.Root, error) {
 	if r, ok := s.find(name); ok {
+		if !s.whole(r.Root) {
+			return image.Root{}, &api.Error{Code: api.CodeTemplateNotFound, Message: fmt.Sprintf("a layer of template %.140q is not here any more", name),
+				Hint: "berm template rm " + r.Name + ", and make it again"}
+		}
 		return r.Root, nil
 	}
 	if name == image.Host && s.opt.Host != nil {
