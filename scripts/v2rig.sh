@@ -107,8 +107,8 @@ fi
 if [ -n "$only" ]; then
 	for init in ${BERM_RIG_INIT:-plain systemd}; do tested "$init: $only" "${BERM_RIG_KERNEL:-stable}" "$init" 30m "rig.run=$only"; done
 elif [ "$share" = short ]; then
-	tested "cgroup v2, mounted by hand" stable plain 10m
-	tested "cgroup v2, systemd" stable systemd 10m
+	tested "cgroup v2, mounted by hand" stable plain 15m
+	tested "cgroup v2, systemd" stable systemd 15m
 else
 	tested "cgroup v2, mounted by hand" stable plain 60m
 	tested "cgroup v2, systemd" stable systemd 40m

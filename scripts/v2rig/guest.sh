@@ -32,6 +32,7 @@ timed() {
 echo "rig: $flavour, $share share, Linux $(uname -r), $(nproc) processor(s), $(awk '/MemTotal/ { print int($2 / 1024) }' /proc/meminfo) MiB, $(cat /proc/self/cgroup)"
 mkdir -m 700 -p "$BERM_STATE"
 chown 1000:1000 /home/user
+[ "$flavour" != systemd ] || systemctl start user@1000.service # before the mount namespaces of tests
 if [ "$share" != short ]; then
 	timed "first sandbox, with the template" berm run --timeout unlimited -- true
 	[ -z "$prepare" ] || exit 0
@@ -44,7 +45,7 @@ case $only$part$share in
 hosts*) package cmd/berm 25m -test.run 'TestHosts$' ;;
 short)
 	[ "$flavour" = systemd ] || package internal/jail 3m
-	package cmd/berm 8m -test.run 'TestHosts$/^(root$|root,|the_root|a_user|an_ordinary_user$)'
+	package cmd/berm 14m -test.run 'TestHosts$/^(root$|root,|the_root|a_user|an_ordinary_user$)'
 	;;
 full)
 	package internal/jail 5m
