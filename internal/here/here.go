@@ -101,13 +101,6 @@ func lookup(es []Entry, path string) *Entry {
 	return &es[i]
 }
 
-// below is the range of sorted entries that lie below a folder.
-func below(es []Entry, dir string) []Entry {
-	from, _ := slices.BinarySearchFunc(es, dir+"/", func(e Entry, p string) int { return cmp.Compare(e.Path, p) })
-	to, _ := slices.BinarySearchFunc(es, dir+"0", func(e Entry, p string) int { return cmp.Compare(e.Path, p) }) // '0' follows '/'
-	return es[from:to]
-}
-
 // parent is the folder of a path, "" for one at the top.
 func parent(path string) string {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {

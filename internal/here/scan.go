@@ -136,7 +136,6 @@ type walker struct {
 	cond    *sync.Cond
 	queue   []folder
 	busy    int
-	count   int
 	bytes   int64
 	entries []Entry
 	skips   []Skip

@@ -197,11 +197,15 @@ func TestSecretComesAndGoes(t *testing.T) {
 		t.Error("a plain file did not go in")
 	}
 	put(t, dir, map[string]string{"conf": "t = glpat-" + strings.Repeat("Ab1", 8)})
-	if has(Options{}) || has(Options{}) {
-		t.Error("a token went in")
+	for range 2 {
+		if has(Options{}) {
+			t.Error("a token went in")
+		}
 	}
-	if !has(Options{Include: include}) || !has(Options{Include: include}) {
-		t.Error("what was asked for did not go in")
+	for range 2 {
+		if !has(Options{Include: include}) {
+			t.Error("what was asked for did not go in")
+		}
 	}
 	if has(Options{}) {
 		t.Error("a token went in, because it did before")
