@@ -7,7 +7,8 @@ package deb
 // fails with dpkg's status.
 //
 // The order is that of debootstrap: what creates accounts and the first
-// directories, then the rest as dpkg finds it by dependencies. Before that the
+// directories, what lets scripts add accounts (chfn asks PAM, and no package says
+// so), then the rest as dpkg finds it by dependencies. Before that the
 // scripts that come before unpacking have their turn: they find their package
 // unpacked, which they are written not to mind. Those that only move files of
 // earlier versions are passed over, and so are base-passwd's, whose accounts
@@ -50,6 +51,9 @@ done
 run() { dpkg --force-unsafe-io --force-confold --configure "$@" </dev/null; }
 run --force-depends base-passwd
 run --force-depends base-files
+early=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' libc6 debconf libpam-modules-bin libpam-modules libpam-runtime login passwd 2>/dev/null |
+	sed -n 's/^unpacked //p')
+if [ -n "$early" ]; then run --force-depends $early; fi
 run -a
 undo
 trap - EXIT
