@@ -125,7 +125,7 @@ func (a *applier) bare(dir string) bool {
 	if known {
 		return yes
 	}
-	yes = a.has(dir, "HEAD") && a.has(dir, "objects") && a.has(dir, "refs") || dir != "" && a.bare(parent(dir))
+	yes = a.has(dir, "HEAD") && (a.has(dir, "objects") && a.has(dir, "refs") || a.has(dir, "commondir")) || dir != "" && a.bare(parent(dir))
 	a.repos[dir] = yes
 	return yes
 }

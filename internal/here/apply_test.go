@@ -160,10 +160,10 @@ func TestApplyRefuses(t *testing.T) {
 		member{name: "via2", kind: tar.TypeSymlink, link: "out/passwd"}, member{name: "ok", kind: tar.TypeSymlink, link: "sub/none/yet"},
 		member{name: "s1/ok", kind: tar.TypeSymlink, link: "../a"}, member{name: "esc\x1b[31m", data: "x"}, member{name: "bidi\u202e", data: "x"},
 		member{name: ".git/hooks/pre-commit", data: "evil"}, member{name: ".git/config", data: "[core]\n\tsshCommand = evil\n"}, member{name: "x/.GIT/config", data: "evil"},
-		member{name: "bare/HEAD", data: "ref: x"}, member{name: "bare/config", data: "evil"}, member{name: "bare/objects/a", data: "x"}, member{name: "bare/refs/a", data: "x"},
+		member{name: "bare/HEAD", data: "ref: x"}, member{name: "bare/config", data: "evil"}, member{name: "bare/objects/a", data: "x"}, member{name: "bare/refs/a", data: "x"}, member{name: "linked/HEAD", data: "ref: x"}, member{name: "linked/commondir", data: "../s1"},
 		member{name: "plain", data: "P"}, member{name: ".vscode/tasks.json", data: "{}"}, member{name: "out/passwd", data: "x"},
 	)
-	a := d.apply(r, ApplyOptions{}, "abs", "far", "s1", "via", "via2", "ok", "esc*", "bidi*", ".git", "x", "bare", "plain", ".vscode")
+	a := d.apply(r, ApplyOptions{}, "abs", "far", "s1", "via", "via2", "ok", "esc*", "bidi*", ".git", "x", "bare", "linked", "plain", ".vscode")
 	var refused []string
 	for _, l := range a.Refused {
 		refused = append(refused, l.Path)
@@ -171,14 +171,14 @@ func TestApplyRefuses(t *testing.T) {
 	if want := []string{"abs", "bidi\u202e", "esc\x1b[31m", "far", "s1/l", "via", "via2"}; !slices.Equal(refused, want) {
 		t.Errorf("refused: %q", refused)
 	}
-	if want := []string{".git/config", ".git/hooks/pre-commit", "bare/HEAD", "bare/config", "bare/objects/a", "bare/refs/a", "x/.GIT/config"}; !slices.Equal(a.Git, want) {
+	if want := []string{".git/config", ".git/hooks/pre-commit", "bare/HEAD", "bare/config", "bare/objects/a", "bare/refs/a", "linked/HEAD", "linked/commondir", "x/.GIT/config"}; !slices.Equal(a.Git, want) {
 		t.Errorf("git: %q", a.Git)
 	}
 	if len(a.Warnings) != 1 || a.Warnings[0].Path != ".vscode/tasks.json" {
 		t.Errorf("warnings: %v", a.Warnings)
 	}
 	d.is(map[string]string{"abs": "", "far": "", "s1/l": "", "via": "", "via2": "", "ok": "sub/none/yet", "s1/ok": "../a", "plain": "P", ".git/hooks/pre-commit": "", ".git/config": "[core]\n", "bare/config": ""})
-	if a := d.apply(r, ApplyOptions{Git: true}); len(a.Git) != 7 {
+	if a := d.apply(r, ApplyOptions{Git: true}); len(a.Git) != 9 {
 		t.Errorf("--git without a name: %v left out", a.Git)
 	}
 	if a := d.apply(r, ApplyOptions{Git: true}, ".git/hooks"); len(a.Done) != 1 {

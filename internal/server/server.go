@@ -149,7 +149,7 @@ func New(e *sandbox.Engine, opt Options) http.Handler {
 	s := &server{
 		e: e, opt: opt, open: map[string]int{}, tenants: map[string]int{}, stopping: opt.Stopping, meter: opt.Meter,
 		turns:    newTurns(),
-		uses:     uses{at: map[string]time.Time{}},
+		uses:     uses{at: map[string]time.Time{}, uploads: map[string]int{}},
 		checkup:  newCheckup(),
 		pool:     pool{tenant: map[string]int64{}},
 		once:     once{now: time.Now, done: map[string]*attempt{}},

@@ -21,6 +21,7 @@ const (
 	maxTrees     = 64
 	maxTreeBytes = 16 << 30 // of all layers
 	maxTreeChain = 8        // layers of one; a sandbox stacks them on its template's
+	maxUploads   = 2        // at a time: each takes memory and disk for a while
 )
 
 // agentID is the uid and gid of whoever works in a sandbox.
@@ -28,8 +29,27 @@ var agentID = [2]uint32{1000, 1000}
 
 // uses says when trees were used last, by the names of their records.
 type uses struct {
-	mu sync.Mutex
-	at map[string]time.Time
+	mu      sync.Mutex
+	at      map[string]time.Time
+	uploads map[string]int // that run, by tenant
+}
+
+// upload takes one of a tenant's places for a tree that is sent.
+func (u *uses) upload(tenant string) (done func(), err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.uploads[tenant] >= maxUploads {
+		return nil, &api.Error{Code: api.CodeRate, Message: "trees of your other clients are being uploaded, and only so many can be at a time",
+			Hint: "try again when one of them is done", RetryAfter: 2}
+	}
+	u.uploads[tenant]++
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.uploads[tenant]--; u.uploads[tenant] == 0 {
+			delete(u.uploads, tenant)
+		}
+	}, nil
 }
 
 func (u *uses) now(name string) {
@@ -96,6 +116,11 @@ func (s *server) createTree(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	done, err := s.uses.upload(sandbox.CallerOf(r.Context()).Tenant)
+	if err != nil {
+		return err
+	}
+	defer done()
 	job := template.Job{Kind: template.JobLayer, Name: name, Source: "workspace", Prefix: "/workspace", Owner: &agentID}
 	if parent != "" {
 		of, root, err := s.tree(r.Context(), parent)

@@ -354,7 +354,7 @@ func (w *work) user() string {
 // says, what the Job says, each over the one before.
 func (w *work) account(a image.Account) {
 	d := &w.root.Defaults
-	granted := w.job.Config.User != "" || w.t.Config.User == "" && d.Root
+	granted := isRoot(w.job.Config.User) || w.job.Config.User == "" && w.t.Config.User == "" && d.Root
 	d.TemplateConfig = laid(laid(d.TemplateConfig, w.t.Config), w.job.Config)
 	d.UID, d.GID, d.Home, d.Root = a.UID, a.GID, a.Home, false
 	if a.UID != 0 {
@@ -366,6 +366,13 @@ func (w *work) account(a image.Account) {
 	}
 	w.t.Notes = append(w.t.Notes, "its user "+d.User+" was not granted: commands run as the agent")
 	d.User, d.UID, d.GID, d.Home = "", 1000, 1000, "/home/agent"
+}
+
+// isRoot says that who wrote a user meant root. Another name that an image's own
+// list of users gives root's number is the image's word, not theirs.
+func isRoot(user string) bool {
+	name, _, _ := strings.Cut(user, ":")
+	return name == "root" || name == "0"
 }
 
 // laid lays one configuration over another, field by field; of variables each

@@ -45,6 +45,14 @@ func (s *Store) make(ctx context.Context, t task, f files, progress func(api.Tem
 	if s.opt.Maker == "" {
 		return t.run(ctx, f, progress)
 	}
+	if t.Kind != taskExport { // which waits for whoever reads it, and holds little
+		select {
+		case s.makers <- struct{}{}:
+			defer func() { <-s.makers }()
+		case <-ctx.Done():
+			return made{}, ctx.Err()
+		}
+	}
 	o := order{Task: t, Archive: f.archive != nil, Spool: f.spool != nil, Out: f.out != nil, Below: len(f.below)}
 	in, err := json.Marshal(o)
 	if err != nil {

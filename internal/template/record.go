@@ -151,10 +151,17 @@ func (s *Store) find(name string) (record, bool) {
 }
 
 // spellings are the names that one may stand for: as it is first, then as image
-// references are written in short and in full.
+// references are written in short and in full. No image stands for the host's
+// own tools, and nothing but its own name leads to a workspace.
 func spellings(name string) []string {
 	out := []string{name}
+	if name == image.Host || strings.HasPrefix(name, api.TreePrefix) {
+		return out
+	}
 	add := func(n string) {
+		if strings.HasPrefix(n, api.TreePrefix) {
+			return
+		}
 		for _, have := range out {
 			if have == n {
 				return

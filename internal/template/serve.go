@@ -18,8 +18,13 @@ import (
 	"github.com/bermhq/berm/internal/jail"
 )
 
-// maxCalls bounds the calls of one Client that run at a time.
-const maxCalls = 64
+// Bounds on the calls of one Client that run at a time. Those that take what a
+// stranger sends, or give him something, have a bound of their own: he may take
+// his time, and nobody's sandbox waits for him.
+const (
+	maxCalls = 64
+	maxLong  = 32
+)
 
 // Serve answers what Clients ask on the other end of conn, until it ends or ctx
 // is over; then every call ends, and it returns when they have.
@@ -31,7 +36,7 @@ func Serve(ctx context.Context, conn *net.UnixConn, s Service) error {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	defer cancel() // before the wait
-	room := make(chan struct{}, maxCalls)
+	room := rooms{make(chan struct{}, maxCalls), make(chan struct{}, maxLong)}
 	var b [16]byte
 	for {
 		n, f, err := hearFile(conn, b[:])
@@ -60,18 +65,30 @@ func Serve(ctx context.Context, conn *net.UnixConn, s Service) error {
 		}
 		calls.Go(func() {
 			defer c.Close()
-			select {
-			case room <- struct{}{}:
-				defer func() { <-room }()
-				serveCall(ctx, c, s)
-			case <-ctx.Done():
-			}
+			serveCall(ctx, c, s, room)
 		})
 	}
 }
 
+// rooms are the places of calls that run.
+type rooms struct{ short, long chan struct{} }
+
+// enter waits for a place for a call; false: there is nobody left to wait.
+func (r rooms) enter(ctx context.Context, call string) (leave func(), ok bool) {
+	room := r.short
+	if call == "do" || call == "export" {
+		room = r.long
+	}
+	select {
+	case room <- struct{}{}:
+		return func() { <-room }, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
 // serveCall answers one call.
-func serveCall(ctx context.Context, c *net.UnixConn, s Service) {
+func serveCall(ctx context.Context, c *net.UnixConn, s Service, room rooms) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { c.SetReadDeadline(time.Unix(1, 0)) })
@@ -93,6 +110,11 @@ func serveCall(ctx context.Context, c *net.UnixConn, s Service) {
 		c.Read(make([]byte, 1))
 		cancel()
 	}()
+	leave, ok := room.enter(ctx, r.Call)
+	if !ok {
+		return
+	}
+	defer leave()
 	if f != nil { // a pipe that nobody reads or writes any more must not hold us
 		if f, err = pollable(f); err != nil {
 			return

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -380,7 +381,57 @@ func TestSpellings(t *testing.T) {
 			t.Errorf("%s: %q lacks %q", name, got, want)
 		}
 	}
+	// No tenant's workspace has a second name, and nothing stands for the host.
+	for _, name := range []string{"library/workspace/a/w1", "docker.io/workspace/a/w1", "docker.io/library/workspace/a/w1", "workspace/a/w1"} {
+		if got := spellings(name); slices.Contains(got[1:], "workspace/a/w1") || slices.ContainsFunc(got[1:], func(n string) bool { return strings.HasPrefix(n, api.TreePrefix) }) {
+			t.Errorf("%s: %q leads to a workspace", name, got)
+		}
+	}
+	if got := spellings("host"); len(got) != 1 {
+		t.Errorf("host: %q", got)
+	}
 	if got := spellings("reg.test/x:1"); slices.Contains(got, "docker.io/reg.test/x:1") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestRootByAnotherName: who grants a user grants no root that the image makes
+// of it.
+func TestRootByAnotherName(t *testing.T) {
+	w := newWorld(t, false, Options{})
+	in := archive(t, file{name: "etc/"}, file{name: "etc/passwd", content: "root:x:0:0::/root:/bin/sh\nnode:x:0:0::/home/node:/bin/sh\n"})
+	for user, root := range map[string]bool{"node": false, "00": false, "+0": false, "root": true, "0": true, "0:0": true, "root:root": true} {
+		m, err := w.Do(t.Context(), Job{Kind: JobImport, Name: "x", Replace: true, Config: api.TemplateConfig{User: user}}, bytes.NewReader(in), nil)
+		if err != nil {
+			if root {
+				t.Errorf("%s: %v", user, err)
+			}
+			continue
+		}
+		if d := m.Root.Defaults; d.Root != root || (d.UID == 0) != root || m.Template.Root != root {
+			t.Errorf("%s: %+v", user, d)
+		}
+	}
+}
+
+// TestStalled: however many send an archive and take their time, everybody
+// else is answered.
+func TestStalled(t *testing.T) {
+	w := newWorld(t, true, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	defer cancel()
+	for range maxCalls + 1 {
+		r, end := io.Pipe()
+		defer end.Close()
+		sent.Go(func() { w.Do(ctx, Job{Kind: JobImport}, r, nil) })
+		end.Write([]byte("x"))
+	}
+	time.Sleep(200 * time.Millisecond)
+	soon, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	if _, err := w.Get(soon, "x"); code(err) != api.CodeTemplateNotFound {
+		t.Errorf("nobody else is answered: %v", err)
 	}
 }

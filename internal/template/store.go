@@ -32,14 +32,19 @@ type Store struct {
 	dir    string
 	images *image.Store
 	opt    Options
+	makers chan struct{} // places of makers that read what strangers wrote
 }
+
+// maxMakers bounds the makers of one Store that run at a time: each may take
+// most of a gigabyte for a small archive of very many names.
+const maxMakers = 4
 
 // New returns the store beside images. It does no I/O.
 func New(images *image.Store, o Options) *Store {
 	if o.MostLayers == 0 {
 		o.MostLayers = 30
 	}
-	return &Store{dir: images.Dir(), images: images, opt: o}
+	return &Store{dir: images.Dir(), images: images, opt: o, makers: make(chan struct{}, maxMakers)}
 }
 
 var _ Service = (*Store)(nil)
