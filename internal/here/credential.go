@@ -29,10 +29,10 @@ var examples = []string{"example", "sample", "template", "tmpl", "dist", "defaul
 // credentialName says that a name alone makes a file or folder look like a
 // credential of a person.
 func credentialName(path, name string, dir bool) bool {
-	if inGit(path) {
-		return false
-	}
 	lower := strings.ToLower(name)
+	if inGit(path) { // where git's own helper may have been told to store them
+		return !dir && (lower == ".git-credentials" || lower == "credentials" && strings.HasSuffix(path, ".git/"+name))
+	}
 	if dir {
 		return slices.Contains(credentialDirs, lower) || lower == "gcloud" && strings.HasSuffix(path, ".config/gcloud")
 	}
@@ -44,11 +44,12 @@ func credentialName(path, name string, dir bool) bool {
 			return true
 		}
 	}
-	switch {
+	switch rest, env := strings.CutPrefix(lower, ".env"); {
 	case lower == ".env":
 		return true
-	case strings.HasPrefix(lower, ".env."):
-		return !slices.ContainsFunc(strings.Split(lower[len(".env."):], "."), func(part string) bool { return slices.Contains(examples, part) })
+	case env && strings.ContainsRune(".-_~", rune(rest[0])), strings.HasSuffix(lower, ".env"):
+		parts := strings.FieldsFunc(lower, func(r rune) bool { return strings.ContainsRune(".-_~", r) })
+		return !slices.ContainsFunc(parts, func(part string) bool { return slices.Contains(examples, part) })
 	case lower == "config.json":
 		return strings.HasSuffix(path, ".docker/config.json")
 	case lower == "credentials" || lower == "credentials.toml":

@@ -130,13 +130,13 @@ func TestSkips(t *testing.T) {
 	key := "-----BEGIN OPENSSH PRIVATE KEY-----\n" + strings.Repeat("b3BlbnNzaC1r", 6) + "\n-----END OPENSSH PRIVATE KEY-----\n"
 	token := "ghp_" + strings.Repeat("a1B2c3", 6)
 	secret := map[string]string{
-		".env": "A=1", ".env.local": "A=1", "sub/.envrc": "export A", "id_ed25519": "x", ".netrc": "x", ".aws/credentials": "x", ".ssh/config": "x",
+		".env": "A=1", ".env.local": "A=1", ".env-prod": "A=1", ".env~": "A=1", "deploy/prod.env": "A=1", ".git/credentials": "https://a:b@git.test", "sub/.envrc": "export A", "id_ed25519": "x", ".netrc": "x", ".aws/credentials": "x", ".ssh/config": "x",
 		".npmrc": "//registry.test/:_authToken=abc\n", ".docker/config.json": "{}", "store.p12": "x", "k.keystore": "x", "kubeconfig": "x",
 		"deploy.txt": key, "conf/settings.py": "TOKEN = '" + token + "'\n", "gcp.json": `{"type": "service_account"}`, "tls/server.key": key, ".git-credentials": "x",
 		"aws.ini": "key = AKIA" + "ABCDEFGHIJKLMNOP\n",
 	}
 	plain := map[string]string{
-		".env.example": "A=", "id_rsa.pub": "ssh-rsa", "ca.pem": "-----BEGIN CERTIFICATE-----\nMIIB\n", "sub/.npmrc": "registry=https://registry.test\n",
+		".env.example": "A=", "example.env": "A=", ".environment": "A=", "id_rsa.pub": "ssh-rsa", "ca.pem": "-----BEGIN CERTIFICATE-----\nMIIB\n", "sub/.npmrc": "registry=https://registry.test\n",
 		"parse.go": "if strings.HasPrefix(s, \"-----BEGIN RSA PRIVATE KEY-----\") {\n", "README.md": "tokens start with ghp_ and have 40 characters",
 		"node_modules/lib/test/key.js": key, ".npmrc.md": "x", "envs.py": "x",
 	}

@@ -61,6 +61,7 @@ type box struct {
 	ttl, idle  time.Duration // 0: none
 	persistent bool
 	key        string    // see api.CreateRequest
+	step       bool      // a build's: what is written in it becomes a template, see knows
 	bound      bool      // a connection holds it: it ends with this engine at the latest
 	touched    time.Time // the last request
 	calls      int       // requests on their way that take long

@@ -20,6 +20,12 @@ type Caller struct {
 // holds the other end of its socket.
 var Local = Caller{Tenant: api.DefaultTenant, Actor: "local", Role: api.RoleAdmin}
 
+// knows says whether a sandbox exists for a caller. One that a build makes a
+// layer in does so only for those who may make templates.
+func (c Caller) knows(b *box) bool {
+	return b.tenant == c.Tenant && (!b.step || api.Rank(c.Role) >= api.Rank(api.RoleOperator))
+}
+
 type callerKey struct{}
 
 // As returns ctx with a caller.

@@ -47,6 +47,7 @@ func (e *Engine) create(ctx context.Context, req api.CreateRequest, on *image.Ro
 	if err != nil {
 		return api.Sandbox{}, err
 	}
+	b.step = on != nil
 	if err := e.reserve(b); err != nil {
 		return api.Sandbox{}, err
 	}

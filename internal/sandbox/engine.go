@@ -212,7 +212,7 @@ func (e *Engine) find(ctx context.Context, id string) (*box, error) {
 func (e *Engine) look(ctx context.Context, id string) (*box, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if b := e.boxes[id]; b != nil && b.tenant == CallerOf(ctx).Tenant {
+	if b := e.boxes[id]; b != nil && CallerOf(ctx).knows(b) {
 		return b, nil
 	}
 	return nil, &api.Error{Code: api.CodeSandboxNotFound, Message: fmt.Sprintf("sandbox %.40q does not exist", id)}

@@ -36,11 +36,11 @@ func (f Filter) takes(b *box) bool {
 // Sandboxes lists the caller's tenant's sandboxes, newest first. To be listed
 // is no activity.
 func (e *Engine) Sandboxes(ctx context.Context, f Filter) []api.Sandbox {
-	tenant := CallerOf(ctx).Tenant
+	caller := CallerOf(ctx)
 	var mine []*box
 	e.mu.Lock()
 	for _, b := range e.boxes {
-		if b.tenant == tenant && f.takes(b) {
+		if caller.knows(b) && f.takes(b) {
 			mine = append(mine, b)
 		}
 	}

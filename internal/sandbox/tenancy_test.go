@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/internal/image"
 	"github.com/bermhq/berm/internal/sandbox"
 )
 
@@ -123,5 +124,31 @@ func TestSandboxes(t *testing.T) {
 	tot := r.Totals()
 	if tot.Creates != 3 || tot.States["running"] != 1 || tot.States["paused"] != 1 || tot.Endings[api.EndKilled] != 1 || tot.MemoryBytes != 2*api.DefaultMemoryBytes {
 		t.Errorf("%+v", tot)
+	}
+}
+
+// TestBuildStep: what a build's sandbox holds becomes a template for everybody,
+// so nobody writes there who may not make one.
+func TestBuildStep(t *testing.T) {
+	r := newRig(t, sandbox.Options{})
+	operator, agent := by(t, api.RoleOperator), by(t, api.RoleAgent)
+	sb, err := r.CreateOn(operator, api.CreateRequest{Template: "x", Limits: api.Limits{}}, image.Root{Layers: []string{"host"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Exec(agent, sb.SandboxID, api.ExecRequest{Args: []string{"true"}}, sandbox.Streams{}); code(err) != api.CodeSandboxNotFound {
+		t.Errorf("exec of an agent: %v", err)
+	}
+	if _, err := r.Delete(agent, sb.SandboxID); code(err) != api.CodeSandboxNotFound {
+		t.Errorf("delete of an agent: %v", err)
+	}
+	if list := r.Sandboxes(agent, sandbox.Filter{}); len(list) != 0 {
+		t.Errorf("an agent sees %v", list)
+	}
+	if list := r.Sandboxes(operator, sandbox.Filter{}); len(list) != 1 {
+		t.Errorf("an operator sees %v", list)
+	}
+	if _, err := r.Delete(operator, sb.SandboxID); err != nil {
+		t.Error(err)
 	}
 }
