@@ -152,7 +152,7 @@ func (c *files) open(e file) io.Reader { return io.NewSectionReader(c.f, e.off, 
 // find lists what a source of COPY names: itself, or what fits a pattern.
 func (c *files) find(source string) ([]file, error) {
 	if c == nil {
-		return nil, errors.New("there is no context: nothing was sent with the Dockerfile")
+		return nil, errors.New("there is no context: with a Dockerfile from standard input, name its folder after the template (berm template build NAME -f - DIR)")
 	}
 	name := path.Clean("/" + source)[1:]
 	if name == "" {

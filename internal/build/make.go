@@ -179,7 +179,7 @@ func (w *work) do(ctx context.Context, job template.Job, in interface{ Read([]by
 		return api.Template{}, err
 	}
 	t := made.Template
-	w.j.log.add(fmt.Sprintf("Made %s: %.1f MB in %d layers.", t.Name, float64(t.SizeBytes)/1e6, len(made.Root.Layers)))
+	w.j.log.add(fmt.Sprintf("Made %s: %d MiB in %s.", t.Name, (t.SizeBytes+1<<20-1)>>20, layers(len(made.Root.Layers))))
 	return t, nil
 }
 
@@ -215,6 +215,11 @@ func (w *work) base(ctx context.Context, name, platform string) (image.Root, err
 	job := w.pull(name, platform, w.j.req.PlainHTTP)
 	job.Config, job.Key = api.TemplateConfig{}, w.key("pull", name, platform)
 	made, err := w.b.opt.Templates.Do(ctx, job, nil, w.j.progress)
+	if errors.As(err, &ae) && slices.Contains(recipes.Names(), name) {
+		e := *ae
+		e.Hint = "berm template build " + name + " makes the template of that name; if the image is meant: " + e.Hint
+		err = &e
+	}
 	return made.Root, err
 }
 
@@ -231,4 +236,11 @@ func (w *work) note(format string, args ...any) {
 		w.noted[text] = true
 		w.j.log.add("note: " + text)
 	}
+}
+
+func layers(n int) string {
+	if n == 1 {
+		return "one layer"
+	}
+	return fmt.Sprintf("%d layers", n)
 }

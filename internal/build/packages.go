@@ -15,6 +15,11 @@ import (
 // there, and installs Python's and Node's on top.
 func (w *work) packages(ctx context.Context) (*stage, error) {
 	req := w.j.req
+	if len(req.Debs)+len(req.Pips)+len(req.Npms)+len(w.j.plan.run) > 0 {
+		if err := w.bearable(ctx); err != nil {
+			return nil, err
+		}
+	}
 	st, err := w.bottom(ctx)
 	if err != nil {
 		return nil, err

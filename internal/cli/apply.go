@@ -9,23 +9,23 @@ import (
 )
 
 const applyAbout = `
-  RUN and PATHS are as with berm diff; without PATHS all of it is meant. Look first.
+RUN and PATHS are as with berm diff; without PATHS all of it is meant. Look first.
 
-  Everything is checked before anything is written. A file that is not what it was
-  when it went in is a conflict: both sides are shown, and nothing is written, of
-  no file. PATHS leave it out; --force replaces it. What the tree has already is
-  passed by.
+Everything is checked before anything is written. A file that is not what it was
+when it went in is a conflict: both sides are shown, and nothing is written, of
+no file. PATHS leave it out; --force replaces it. What the tree has already is
+passed by.
 
-  Only the tree is written to, never through a symlink, whatever happens to the
-  tree meanwhile. A file is replaced as a whole or not at all. Nothing becomes
-  setuid; hard links become copies. A symlink comes only if it is relative and
-  stays in the tree.
+Only the tree is written to, never through a symlink, whatever happens to the
+tree meanwhile. A file is replaced as a whole or not at all. Nothing becomes
+setuid; hard links become copies. A symlink comes only if it is relative and
+stays in the tree.
 
-  What is below .git, or makes a folder a git repository, is code that runs on this
-  host: it never comes unless --git is given and PATHS name it. Other files that
-  tools run by themselves, as .envrc or .vscode, come with a warning.
+What is below .git, or makes a folder a git repository, is code that runs on this
+host: it never comes unless --git is given and PATHS name it. Other files that
+tools run by themselves, as .envrc or .vscode, come with a warning.
 
-  The exit code is 1 if something is in conflict or was refused, and 0 otherwise.
+The exit code is 1 if something is in conflict or was refused, and 0 otherwise.
 
   berm apply last
   berm apply last src go.mod
@@ -168,11 +168,13 @@ func (env *Env) tellApplied(r *here.Run, a *here.Applied, o *applyFlags, args []
 	switch n := r.Shown(a.Done); {
 	case len(a.Conflicts) > 0 && !o.Force && n == 0:
 		env.note("nothing was written: %s in conflict", counted1(len(a.Conflicts), "file"))
-		fmt.Fprintf(env.Stderr, "try: berm apply %s PATHS, without them, or --force to replace them\n", oneLine(args[0]))
+		fmt.Fprintf(env.Stderr, "try: berm apply %s PATHS, to leave them out, or berm apply --force %s, to replace them\n", oneLine(args[0]), oneLine(args[0]))
 	case o.Check:
 		env.note("%s would be written to %s", counted1(n, "change"), r.Tree)
 	case n == 0 && len(a.Already) > 0:
 		env.note("%s has it already", r.Tree)
+	case n == 0 && len(a.Refused)+len(a.Git) == 0:
+		env.note("the run changed nothing")
 	default:
 		env.note("%s written to %s", counted1(n, "change"), r.Tree)
 	}

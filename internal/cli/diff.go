@@ -13,18 +13,18 @@ import (
 )
 
 const diffAbout = `
-  RUN is the id that berm run --here named, the start of one, or last: the newest
-  run of the tree that you are in. PATHS are as the diff shows them: files, folders
-  with all that is in them, or globs. It needs no daemon and no sandbox.
+RUN is the id that berm run --here named, the start of one, or last: the newest
+run of the tree that you are in. PATHS are as the diff shows them: files, folders
+with all that is in them, or globs. It needs no daemon and no sandbox.
 
-  What is shown is what the program left, against what went in: it stays the same
-  when the tree changes. Names and contents are made harmless: what a terminal
-  would obey is shown, as \x1b. --raw writes bytes as they are, for git apply.
+What is shown is what the program left, against what went in: it stays the same
+when the tree changes. Names and contents are made harmless: what a terminal
+would obey is shown, as \x1b. --raw writes bytes as they are, for git apply.
 
-  The exit code is 0 whether or not something changed, as with git diff;
-  --exit-code makes it 1 if something did.
+The exit code is 0 whether or not something changed, as with git diff;
+--exit-code makes it 1 if something did.
 
-  Kept are the last 20 runs, for 7 days, in the state directory.
+Kept are the last 20 runs, for 7 days, in the state directory.
 
   berm diff last
   berm diff last src --stat

@@ -21,7 +21,7 @@ func help(env *Env, w io.Writer, args []string) int {
 	if len(args) == 0 {
 		fmt.Fprint(w, "berm runs code that nobody reviewed in a sandbox that is gone afterwards.\n\n")
 		listVerbs(w, verbs())
-		fmt.Fprint(w, "\nberm help VERB explains one. Before or after the verb: --state DIR, --url URL,\n--token-file FILE. All but run, serve, doctor, bench and attack ask a daemon.\nberm help policy says what a sandbox may reach: nothing, until you name it.\n\n"+
+		fmt.Fprint(w, "\nberm help VERB explains one. Before or after the verb: --state DIR, --url URL,\n--token-file FILE. All ask a daemon, but diff, apply, serve, bench and attack; run,\ntemplate and doctor do without one too.\nberm help policy says what a sandbox may reach: nothing, until you name it.\n\n"+
 			"  berm run script.py\n  berm run -- sh -c 'uname -a'\n  berm run --json --code 'print(6*7)' --lang python\n  berm serve\n  berm exec $(berm create) -- uname -a\n")
 		return exitOK
 	}

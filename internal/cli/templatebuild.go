@@ -110,6 +110,7 @@ func (b *buildAsk) flags() flags {
 		{name: "no-cache", help: "run every step again", set: toggle(&b.req.NoCache)},
 		{name: "memory", value: "SIZE", help: "memory for each step, as 2g", set: withUnit("memory", size(&b.req.Limits.MemoryBytes, true))},
 		{name: "cpus", value: "N", help: "cores' worth of time for each step", set: number(&b.req.Limits.CPUs)},
+		{name: "pids", value: "N", help: "processes and threads of each step", set: count(&b.req.Limits.Pids)},
 		{name: "disk", value: "SIZE", help: "what one step may write", set: withUnit("disk", size(&b.req.Limits.DiskBytes, false))},
 		{name: "timeout", value: "TIME", help: "wall clock for each step, as 10m", set: duration(&b.req.Limits.TimeoutSeconds)},
 	}, configFlags(&b.req.Config), flags{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ type teller struct {
 	mu    sync.Mutex
 	phase string
 	at    time.Time // of the last line
+	said  string    // the last line
+	told  time.Time // when
 }
 
 // Where there is no terminal: a phase is told of when it has lasted that long,
@@ -28,6 +31,7 @@ type teller struct {
 const (
 	sparseFirst = 2 * time.Second
 	sparseAgain = 10 * time.Second
+	sparseStill = time.Minute // where nothing has moved
 )
 
 func (env *Env) teller() *teller {
@@ -41,7 +45,7 @@ func (env *Env) teller() *teller {
 // phases is what the phases are called for people.
 var phases = map[string]string{
 	"resolve": "looking it up", "download": "downloading", "verify": "checking", "unpack": "unpacking", "pack": "writing the image", "step": "step",
-	"export": "writing the archive", "upload": "reading", "queue": "waiting for others",
+	"export": "writing the archive", "index": "reading the package index", "digest": "naming the image", "upload": "reading", "queue": "waiting for others",
 }
 
 // tell says how far it is. It is cheap, however often it is called.
@@ -74,6 +78,10 @@ func (t *teller) tell(p api.TemplateProgress) {
 	case p.Done > 0:
 		s += ": " + bytesText(p.Done)
 	}
+	if s == t.said && time.Since(t.told) < sparseStill {
+		return
+	}
+	t.said, t.told = s, t.at
 	t.env.note("%s", s)
 }
 
@@ -97,7 +105,11 @@ func (a *asker) built(ctx context.Context, b api.Build, lines bool) (api.Templat
 	follow, stop := context.WithCancel(ctx)
 	if lines {
 		wg.Go(func() {
-			if err := a.followed(follow, b.ID, t.say); err != nil && follow.Err() == nil {
+			if err := a.followed(follow, b.ID, func(line string) {
+				if !strings.HasPrefix(line, "failed: ") { // the verb itself says it, with what to do
+					t.say(line)
+				}
+			}); err != nil && follow.Err() == nil {
 				a.note("the lines of the build are lost: %v", err)
 			}
 		})

@@ -63,6 +63,7 @@ func (w *work) debs(ctx context.Context) error {
 		return err
 	}
 	defer archive.Close()
+	w.say(api.TemplateProgress{Phase: "unpack"})
 	return w.one(ctx, t, archive, key)
 }
 

@@ -95,7 +95,7 @@ func (s *Store) check(job Job) error {
 
 func exists(name string) error {
 	return &api.Error{Code: api.CodeTemplateExists, Message: fmt.Sprintf("there is a template %.140q already", name),
-		Hint: "take another name, or say that it is to be replaced"}
+		Hint: "take another name, or say --replace"}
 }
 
 // work is one Job on its way.
@@ -364,7 +364,7 @@ func (w *work) account(a image.Account) {
 		d.Root = true
 		return
 	}
-	w.t.Notes = append(w.t.Notes, "its user "+d.User+" was not granted: commands run as the agent")
+	w.t.Notes = append(w.t.Notes, "its user "+d.User+" was not granted: commands run as the agent (--user root grants it)")
 	d.User, d.UID, d.GID, d.Home = "", 1000, 1000, "/home/agent"
 }
 
