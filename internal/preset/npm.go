@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/bermhq/berm/api"
 )
 
 func askNpm(ctx context.Context) (s Settings, err error) {
@@ -35,7 +37,9 @@ func askNpm(ctx context.Context) (s Settings, err error) {
 		}
 	}
 	if ca := s.trust(text("cafile"), os.Getenv("NODE_EXTRA_CA_CERTS")); ca != "" {
-		fmt.Fprintf(&rc, "cafile=%s\n", ca)
+		if strings.HasPrefix(ca, api.GuestHome) { // a root that is not the host's has other authorities at the system's place
+			fmt.Fprintf(&rc, "cafile=%s\n", ca)
+		}
 		s.env("NODE_EXTRA_CA_CERTS", ca)
 	}
 	if all["strict-ssl"] == false {

@@ -81,7 +81,7 @@ func TestAsk(t *testing.T) {
 			hosts: []string{"r.test:443", "corp.test:443"}, look: []string{"https://r.test/npm/npm/latest"}, file: "/home/agent/.npmrc",
 			says: "registry=https://r.test/npm/\n@corp:registry=https://corp.test/\ncafile=/home/agent/.config/berm/ca.pem\n", vars: map[string]string{"NODE_EXTRA_CA_CERTS": "/home/agent/.config/berm/ca.pem"}},
 		{name: "npm and the system's authorities", preset: "npm", programs: map[string]string{"npm": `printf '%s' '{"registry": "http://r.test"}'`}, env: map[string]string{"NODE_EXTRA_CA_CERTS": "/etc/ssl/certs/ca-certificates.crt"},
-			hosts: []string{"r.test:80"}, look: []string{"http://r.test/npm/latest"}, file: "/home/agent/.npmrc", says: "cafile=/etc/ssl/certs/ca-certificates.crt\n",
+			hosts: []string{"r.test:80"}, look: []string{"http://r.test/npm/latest"}, file: "/home/agent/.npmrc", says: "registry=http://r.test\nupdate-notifier=false\n",
 			vars: map[string]string{"NODE_EXTRA_CA_CERTS": "/etc/ssl/certs/ca-certificates.crt"}},
 		{name: "npm that fails", preset: "npm", programs: map[string]string{"npm": "echo broken"}, fails: "does not answer in JSON"},
 		{name: "no npm", preset: "npm", fails: "preset:npm: npm is not installed on this host"},
