@@ -127,8 +127,8 @@ func TestImportBreaksOff(t *testing.T) {
 	}()
 	io.WriteString(wr, "the first half")
 	cancel()
+	wr.CloseWithError(context.Canceled) // a client that waits for more of its body does not leave
 	<-done
-	wr.Close()
 	deadline := time.Now().Add(10 * time.Second)
 	for strings.Count(w.log.String(), "route=template.import") == 0 {
 		if time.Now().After(deadline) {
