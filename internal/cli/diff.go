@@ -19,7 +19,8 @@ with all that is in them, or globs. It needs no daemon and no sandbox.
 
 What is shown is what the program left, against what went in: it stays the same
 when the tree changes. Names and contents are made harmless: what a terminal
-would obey is shown, as \x1b. --raw writes bytes as they are, for git apply.
+would obey is shown, as \x1b. --raw writes bytes as they are, for git apply,
+and leaves .git out.
 
 The exit code is 0 whether or not something changed, as with git diff;
 --exit-code makes it 1 if something did.
@@ -143,6 +144,12 @@ func (env *Env) diff(o *diffFlags, args []string) int {
 		opt.Format = here.Stat
 	case o.names:
 		opt.Format = here.NameStatus
+	}
+	if o.raw && len(args) == 1 { // git apply takes nothing of a repository
+		var n int
+		if list, n = here.OutsideGit(list); n > 0 {
+			env.note("left out %s of a git repository; PATHS that name them show them", counted1(n, "change"))
+		}
 	}
 	if err := r.Diff(env.Stdout, list, opt); err != nil {
 		return env.fail(&fault{"standard output", unwrapPath(err).Error(), "send it to a place that takes it"})

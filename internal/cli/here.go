@@ -260,8 +260,9 @@ func (h *hereRun) prepare(req *api.ExecRequest) {
 	}
 	req.Dir = api.Workspace
 	maps.Copy(req.Env, map[string]string{
-		"GIT_CONFIG_COUNT": "3",
-		"GIT_CONFIG_KEY_0": "core.checkStat", "GIT_CONFIG_VALUE_0": "minimal",
+		"GIT_OPTIONAL_LOCKS": "0", // or "git status" is a change, of the index
+		"GIT_CONFIG_COUNT":   "3",
+		"GIT_CONFIG_KEY_0":   "core.checkStat", "GIT_CONFIG_VALUE_0": "minimal",
 		"GIT_CONFIG_KEY_1": "core.trustctime", "GIT_CONFIG_VALUE_1": "false",
 		"GIT_CONFIG_KEY_2": "safe.directory", "GIT_CONFIG_VALUE_2": api.Workspace,
 	})

@@ -67,6 +67,18 @@ func (r *Run) Select(paths []string) ([]*Change, error) {
 	return out, nil
 }
 
+// OutsideGit is the changes that belong to no git repository, and how many do.
+func OutsideGit(list []*Change) (out []*Change, inside int) {
+	for _, c := range list {
+		if inGit(c.Path) {
+			inside++
+		} else {
+			out = append(out, c)
+		}
+	}
+	return out, inside
+}
+
 // Diff writes what the changes are. Contents and names are a stranger's: unless
 // Raw is set nothing in them is obeyed by a terminal.
 func (r *Run) Diff(w io.Writer, list []*Change, opt DiffOptions) error {

@@ -75,3 +75,10 @@ func TestDiffIsAPatch(t *testing.T) {
 		t.Errorf("git made something else of it: %+v", a)
 	}
 }
+
+func TestOutsideGit(t *testing.T) {
+	out, n := OutsideGit([]*Change{{Path: ".git/index"}, {Path: "a"}, {Path: "sub/.git/config"}, {Path: ".gitignore"}})
+	if n != 2 || len(out) != 2 || out[0].Path != "a" || out[1].Path != ".gitignore" {
+		t.Errorf("%d, %v", n, out)
+	}
+}

@@ -51,7 +51,8 @@ const (
 	presetCA  = api.GuestHome + "/.config/berm/ca.pem" // that a preset has beside them
 )
 
-var trustVars = []string{"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"}
+var trustVars = []string{"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
+	"npm_config_cafile"} // goes before a cafile of .npmrc, which may be one that only the host has
 
 // links settles what link a request gets: nil for none.
 func (e *Engine) links(c Caller, req *api.CreateRequest) (*asked, error) {

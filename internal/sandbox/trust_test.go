@@ -21,7 +21,7 @@ func TestTrust(t *testing.T) {
 		{rootPerson, "/root/.config/berm/ca-bundle.pem", ""},
 	} {
 		env := a.environment(map[string]string{"GIT_SSL_CAINFO": "own"}, tt.who)
-		if env["PIP_CERT"] != tt.file || env["SSL_CERT_FILE"] != tt.file || env["GIT_SSL_CAINFO"] != "own" || env["APT_CONFIG"] != tt.apt {
+		if env["PIP_CERT"] != tt.file || env["SSL_CERT_FILE"] != tt.file || env["npm_config_cafile"] != tt.file || env["GIT_SSL_CAINFO"] != "own" || env["APT_CONFIG"] != tt.apt {
 			t.Errorf("%s: %v", tt.who.name, env)
 		}
 		if f := a.newLink(false, tt.who).files; f[tt.file] != "HOST\nHOUSE" {
