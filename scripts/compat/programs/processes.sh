@@ -16,5 +16,5 @@ if not pid: os.kill(os.getpid(),11)
 print(os.WTERMSIG(os.waitpid(pid,0)[1])); print(open('/proc/self/comm').read().strip(), os.path.exists('/proc/self/exe'), len(os.listdir('/proc/self/fd'))>2)
 try: print('pidfd',os.pidfd_open(os.getpid())>0)
 except OSError as e: print('pidfd',e.strerror)
-print('nice',os.nice(3)); print(sorted(os.sched_getaffinity(0))[:1])
+n=os.nice(0); print('nice',os.nice(3)-n); print(sorted(os.sched_getaffinity(0))[:1])
 P
