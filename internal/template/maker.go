@@ -70,6 +70,8 @@ func (s *Store) make(ctx context.Context, t task, f files, progress func(api.Tem
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, makerTime, errMakerTime)
 	defer cancel()
+	ctx, enough := watchRoom(ctx, s.dir, spare)
+	defer enough()
 	cmd := exec.CommandContext(ctx, s.opt.Maker)
 	// Twice the limit: what unpacks may be more than what an image may have.
 	cmd.Args = []string{"berm", "maker", strconv.Itoa(uid), s.dir, strconv.FormatInt(2*t.MaxBytes+1<<30, 10)}
@@ -91,6 +93,9 @@ func (s *Store) make(ctx context.Context, t task, f files, progress func(api.Tem
 		return made{}, err
 	}
 	if err := cmd.Start(); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return made{}, cause
+		}
 		return made{}, fmt.Errorf("start a maker: %w", err)
 	}
 	defer stdin.Close() // it is over by then
@@ -107,6 +112,8 @@ func (s *Store) make(ctx context.Context, t task, f files, progress func(api.Tem
 	switch {
 	case errors.Is(context.Cause(ctx), errMakerTime):
 		return made{}, errMakerTime
+	case errors.Is(context.Cause(ctx), errNoRoom):
+		return made{}, errNoRoom
 	case ctx.Err() != nil:
 		return made{}, ctx.Err()
 	case err == nil && reply.Error != nil:
