@@ -36,6 +36,9 @@ func dirRecipe(dir string, opt Options, s *Store) recipe {
 			}
 			d := dirReader{root: root, tree: newTree(), m: m, skip: skip, inodes: map[inode]*node{}}
 			if err = d.read(); err == nil {
+				err = isRoot(d.tree, dir)
+			}
+			if err == nil {
 				err = completeGuest(d.tree)
 			}
 			if err != nil {

@@ -45,12 +45,23 @@ func buildTar(file string, opt Options, s *Store, m *meter) (b built, err error)
 		for _, p := range opt.Exclude {
 			t.remove(p)
 		}
-		err = completeGuest(t)
+		if err = isRoot(t, file); err == nil {
+			err = completeGuest(t)
+		}
 	}
 	if err != nil {
 		return built{}, archiveError(file, opt, err)
 	}
 	return built{tree: t, close: closeAll}, nil
+}
+
+// isRoot refuses a tree that is a container image and no root file system.
+func isRoot(t *tree, template string) error {
+	if t.find("/oci-layout") == nil && (t.find("/manifest.json") == nil || t.find("/bin") != nil || t.find("/usr") != nil) {
+		return nil
+	}
+	return fail(api.CodeTemplateInvalid, fmt.Sprintf("template %s is a container image, not a root file system", template),
+		"berm template import "+template)
 }
 
 // errNoTar says that a file is something else.
