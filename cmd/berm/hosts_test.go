@@ -166,11 +166,19 @@ func (s situation) check(t *testing.T, bin string) {
 		stop := make(chan struct{})
 		seen := make(chan string, 1)
 		go func() { seen <- capsSeen(stop) }()
-		berm(`run --memory 160m --pids 50 --cpus 1 --timeout 120s --template "$ROOT" -- ` + hello)
+		// The caps are hit, one by one, in a group of this kind of host.
+		if _, errs, code := berm(`run --memory 64m --pids 50 --cpus 1 --timeout 300s --template "$ROOT" -- /busybox sh -c '/busybox head -c 200m /dev/zero >/dev/shm/x; /busybox sleep 60'`); code != 137 || !strings.Contains(errs, "memory: reached its cap") {
+			t.Errorf("memory: exit code %d, %q", code, errs)
+		}
 		close(stop)
 		// The sandbox's tasks on the host are four for one of its own, and its gVisor's.
-		if got := <-seen; got != "memory.max 167772160, pids.max 328, cpu.max 100000 100000, with processes" {
+		if got := <-seen; got != "memory.max 67108864, pids.max 328, cpu.max 100000 100000, with processes" {
 			t.Errorf("caps seen in the cgroup of the sandbox: %q", got)
+		}
+	}
+	if s.holds && s.rig && s.flags == "" && s.uid != 0 {
+		if _, errs, code := berm(`run --pids 16 --timeout 300s --template "$ROOT" -- /busybox sh -c 'for i in $(/busybox seq 40); do /busybox sleep 100 & done; wait'`); code != 123 || !strings.Contains(errs, "processes: ") {
+			t.Errorf("processes: exit code %d, %q", code, errs)
 		}
 	}
 	if !s.holds && (code != 125 || !strings.Contains(errs, "try: ") || !strings.Contains(errs, s.fix)) {

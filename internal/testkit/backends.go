@@ -123,7 +123,17 @@ type bench struct {
 var caseTime = slowly(30 * time.Second)
 
 func (b *bench) spec() backend.Spec {
-	return backend.Spec{ID: api.NewID(api.KindSandbox), Image: b.Image, Upper: b.Upper, Track: b.Track, Hostname: "berm", Limits: b.Limits.WithDefaults()}
+	return backend.Spec{ID: api.NewID(api.KindSandbox), Image: b.Image, Upper: b.Upper, Track: b.Track, Hostname: "berm", Limits: b.limits()}
+}
+
+// limits are those of each instance. Tests fill disks, and a slow machine has a
+// small one.
+func (b *bench) limits() api.Limits {
+	l := b.Limits
+	if l.DiskBytes == 0 && slowness() > 1 {
+		l.DiskBytes = 64 << 20
+	}
+	return l.WithDefaults()
 }
 
 // start starts an instance that is stopped when the test ends.

@@ -97,7 +97,7 @@ func testAttach(t *testing.T, b *bench) {
 
 func testDeadline(t *testing.T, b *bench) {
 	s := b.spec()
-	s.Deadline = time.Now().Add(slowly(700 * time.Millisecond))
+	s.Deadline = time.Now().Add(slowly(either(700*time.Millisecond, 1500*time.Millisecond)))
 	i, _ := b.start(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), slowly(10*time.Second))
 	defer cancel()
@@ -151,7 +151,7 @@ func testDeadlineMoves(t *testing.T, b *bench) {
 		if in != time.Hour && in != 0 {
 			continue
 		}
-		short, cancel := context.WithTimeout(t.Context(), slowly(700*time.Millisecond))
+		short, cancel := context.WithTimeout(t.Context(), either(700*time.Millisecond, 12*time.Second))
 		if x, err := i.Wait(short); err == nil {
 			t.Fatalf("ended in spite of its new deadline: %+v", x)
 		}
@@ -165,7 +165,7 @@ func testDeadlineMoves(t *testing.T, b *bench) {
 
 func testDeadlineBound(t *testing.T, b *bench) {
 	s := b.spec()
-	s.Deadline = time.Now().Add(slowly(3 * time.Second))
+	s.Deadline = time.Now().Add(slowly(either(3*time.Second, 1500*time.Millisecond)))
 	i, d := b.mover(t, s)
 	if err := d.SetDeadline(t.Context(), s.Deadline.Add(time.Hour)); err != nil {
 		t.Fatal(err)
