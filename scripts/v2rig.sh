@@ -113,18 +113,18 @@ else
 	log=$log.plain tested "cgroup v2, mounted by hand" stable plain 40m >build/v2rig.plain 2>&1 &
 	beside=$!
 	tested "cgroup v2, systemd" stable systemd 40m
+	if [ "$share" = full ]; then
+		if kernel next linux-image-6.12-cloud-amd64; then
+			tested "Linux 6.12, systemd, AppArmor" next systemd 30m apparmor=1 security=apparmor rig.part=hosts
+		else
+			build/gotest -tally "$tally" -skip "Linux 6.12 with AppArmor: this distribution has no such kernel"
+		fi
+	fi
 	wait "$beside"
 	beside=''
 	cat build/v2rig.plain
 	cat "$log.plain" >>"$log"
 	rm -f "$log.plain" build/v2rig.plain
-fi
-if [ "$share" = full ] && [ -z "$only" ]; then
-	if kernel next linux-image-6.12-cloud-amd64; then
-		tested "Linux 6.12, systemd, AppArmor" next systemd 30m apparmor=1 security=apparmor rig.part=hosts
-	else
-		build/gotest -tally "$tally" -skip "Linux 6.12 with AppArmor's restriction of user namespaces: this distribution has no such kernel"
-	fi
 fi
 say "the log is $log"
 exec build/gotest -tally "$tally" -sum

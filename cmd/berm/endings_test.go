@@ -50,13 +50,13 @@ func run(t *testing.T, args ...string) (api.RunReport, int) {
 // slowEndings are the arguments of those cases of TestEndings that run where the
 // processor is emulated: the same ends, sooner, and each cap is among them.
 var slowEndings = map[string][]string{
-	"fork bomb in a shell": {"--pids", "16", "--", "bash", "-c", ": bomb; f() { f | f & }; f; sleep 60"},
-	"heap":                 {"--memory", "96m", "--", "python3", "-c", "x=bytearray(300<<20)"},
-	"memory file systems":  {"--memory", "64m", "--", "sh", "-c", "head -c 100M /dev/zero >/dev/shm/a; head -c 100M /dev/zero >/run/b"},
-	"a big file":           {"--disk", "16m", "--", "sh", "-c", "head -c 32M /dev/zero >big; sleep 1; true"},
-	"a flood":              {"--output-limit", "1k", "--", "yes"},
+	"fork bomb in a shell": {"--timeout", "300s", "--pids", "16", "--", "bash", "-c", ": bomb; f() { f | f & }; f; sleep 60"},
+	"heap":                 {"--timeout", "300s", "--memory", "64m", "--", "python3", "-c", "x=open('/dev/zero','rb',0).read(200<<20)"},
+	"memory file systems":  {"--timeout", "300s", "--memory", "64m", "--", "sh", "-c", "dd if=/dev/zero of=/dev/shm/a bs=1M count=50; dd if=/dev/zero of=/run/b bs=1M count=100; sleep 60"},
+	"a big file":           {"--timeout", "300s", "--disk", "16m", "--", "sh", "-c", "dd if=/dev/zero of=big bs=1M count=32; sleep 1; true"},
+	"a flood":              {"--timeout", "300s", "--output-limit", "1k", "--", "yes"},
 	"an endless loop":      {"--timeout", "1s", "--", "sh", "-c", "while :; do :; done"},
-	"a log of 10 MiB":      {"--output-limit", "4k", "--", "sh", "-c", "yes | head -c 65536"},
+	"a log of 10 MiB":      {"--timeout", "300s", "--output-limit", "4k", "--", "sh", "-c", "yes | head -c 65536"},
 	"a signal":             {"--", "sh", "-c", "kill -TERM $$"},
 }
 

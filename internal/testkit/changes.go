@@ -180,7 +180,7 @@ echo one >f; ln f g; mkdir d; ln f d/h; ln -s ../nowhere d/l; mkfifo p
 chmod 4711 f
 truncate -s `+fmt.Sprint(hole)+`M holes; printf end >>holes; printf mid | dd of=holes bs=1 seek=`+fmt.Sprint(mid)+` conv=notrunc status=none
 truncate -s 256M hollow
-dd if=/dev/zero of=zeros bs=1k count=3000 status=none
+dd if=/dev/zero of=zeros bs=100K count=30 status=none
 touch -d @86400.5 old
 mkdir -p deep/er/est; echo x >deep/er/est/x; rm -r deep/er
 exec 9>>/usr/share/nothing.$$ 2>/dev/null || true
@@ -191,7 +191,7 @@ python3 - <<PYDONE
 import socket, os
 s = socket.socket(socket.AF_UNIX); s.bind("sock")
 os.mkdir("many")
-for i in range(2000): open(f"many/{i}", "w").close()
+for i in range(`+fmt.Sprint(either(2000, 50))+`): open(f"many/{i}", "w").close()
 n = "x" * 200
 os.makedirs("/".join([n] * 5)); open("/".join([n] * 5) + "/f", "w").close()
 PYDONE

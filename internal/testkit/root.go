@@ -142,8 +142,10 @@ time.sleep(30)
 			t.Errorf("after it: %q, %+v", out, x)
 		}
 	}
-	s := b.command(t, "python3", "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))")
-	s.UID, s.GID, s.MemoryBytes = 0, 0, 128<<20
+	s := b.command(t, "python3", "-c", either(
+		"x = []\nwhile True: x.append(bytearray(1 << 20))",
+		"x = open('/dev/zero', 'rb', 0).read(200 << 20)"))
+	s.UID, s.GID, s.MemoryBytes = 0, 0, either[int64](128<<20, 64<<20)
 	if _, x := run(t, c, s); x.EndedBy != guest.EndedMemory {
 		t.Errorf("root that takes memory: %+v", x)
 	}

@@ -11,7 +11,7 @@ for p in $(cat /proc/cmdline); do
 	esac
 done
 export PATH=/rig/berm/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root TMPDIR=/tmp
-export BERM_BIN=/rig/berm/bin/berm BERM_STATE=/var/lib/berm-rig BERM_SLOW=20 BERM_RIG=$flavour
+export BERM_BIN=/rig/berm/bin/berm BERM_STATE=/var/lib/berm-rig BERM_SLOW=10 BERM_RIG=$flavour
 failed=0
 
 # package DIR LIMIT ARGUMENTS... runs a test binary where its source was.
@@ -54,7 +54,7 @@ full)
 	# Each subject once; the two machines run side by side.
 	if [ "$flavour" = plain ]; then
 		package internal/jail 5m
-		package internal/backend/gvisor 20m -test.run 'TestSpec|TestServed'
+		package internal/backend/gvisor 20m -test.run 'TestSpec|TestServed' -test.skip 'TestServed/^(changes_of_everything|root)$'
 		package internal/backend/gvisor 10m -test.run 'TestStacked/^(hello|changes|changes_of_everything|layers|root)$'
 		package cmd/berm 10m -test.run 'TestHosts$/^(a_user_with_a_group|the_root_of)'
 	else
