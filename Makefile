@@ -16,10 +16,10 @@ demo: ## build, then an honest program and one that tries to walk out
 test: ## every test, with counts and the reason of each skip
 	@scripts/test.sh
 
-test-v2: ## real sandboxes in emulated machines with cgroup v2: suite, caps, users (20 minutes)
+test-v2: ## real sandboxes in emulated machines with cgroup v2: suite, caps, users (half an hour)
 	@scripts/v2rig.sh full
 
-test-v2-short: ## the part of them that takes five: the jail, and kinds of hosts
+test-v2-short: ## the part of them that takes minutes: the jail, and kinds of hosts
 	@scripts/v2rig.sh short
 
 check: ## vet, formatting, static analysis, race detector, house rules, clean diff
