@@ -177,7 +177,7 @@ func (s situation) check(t *testing.T, bin string) {
 		}
 	}
 	if s.holds && s.rig && s.flags == "" && s.uid != 0 {
-		if _, errs, code := berm(`run --pids 16 --timeout 300s --template "$ROOT" -- /busybox sh -c 'for i in $(/busybox seq 40); do /busybox sleep 100 & done; wait'`); code != 123 || !strings.Contains(errs, "processes: ") {
+		if _, errs, code := berm(`run --pids 16 --timeout 300s --template "$ROOT" -- /busybox sh -c 'for i in $(/busybox seq 40); do /busybox sleep 100 & done; wait'`); code == 0 || !strings.Contains(errs, "processes: the cap of 16 was reached") {
 			t.Errorf("processes: exit code %d, %q", code, errs)
 		}
 	}
