@@ -91,6 +91,8 @@ func (t *teller) say(s string) {
 		t.line.say(oneLine(s))
 		return
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	fmt.Fprintln(t.env.Stderr, oneLine(s))
 }
 
@@ -103,9 +105,10 @@ func (a *asker) built(ctx context.Context, b api.Build, lines bool) (api.Templat
 	defer t.end()
 	var wg sync.WaitGroup
 	follow, stop := context.WithCancel(ctx)
+	id := b.ID
 	if lines {
 		wg.Go(func() {
-			if err := a.followed(follow, b.ID, func(line string) {
+			if err := a.followed(follow, id, func(line string) {
 				if !strings.HasPrefix(line, "failed: ") { // the verb itself says it, with what to do
 					t.say(line)
 				}
@@ -114,7 +117,7 @@ func (a *asker) built(ctx context.Context, b api.Build, lines bool) (api.Templat
 			}
 		})
 	}
-	b, err := a.WaitBuild(ctx, b.ID, func(b api.Build) {
+	b, err := a.WaitBuild(ctx, id, func(b api.Build) {
 		if b.Progress != nil {
 			t.tell(*b.Progress)
 		}
@@ -130,7 +133,7 @@ func (a *asker) built(ctx context.Context, b api.Build, lines bool) (api.Templat
 	if ctx.Err() != nil {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		if cerr := a.CancelBuild(short, b.ID); cerr != nil {
+		if cerr := a.CancelBuild(short, id); cerr != nil {
 			a.note("the build may go on: %v", cerr)
 		}
 		return api.Template{}, context.Cause(ctx)
