@@ -1,10 +1,12 @@
 # title: CPython's tests: os, posix, fcntl, mmap, signals, resource
 # area: Language test suites
+# why: TestScandir.test_attributes => The overlay of a sandbox numbers a directory in its listing otherwise than stat does.
+# why: isgid => The writable layer does not hand a directory's set-group-ID bit on.
 # why: copy_file_range => gVisor has no copy_file_range; copying falls back to reads and writes.
 # why: fs_holes => gVisor does not find holes with lseek.
 # why: test_fcntl_64_bit => gVisor has no F_NOTIFY; inotify is there.
 # why: sched|setscheduler => gVisor has one scheduling class and no real-time priorities.
-# why: test_prlimit => prlimit for another process is refused inside.
+# why: test_prlimit => prlimit for a process that does not exist is EINVAL in gVisor and ESRCH in Linux.
 # why: [Pp]idfd => gVisor has no pidfd_open; programs that use it fall back to waiting for a signal.
 # flags: --timeout 15m
 cd /tmp

@@ -1,6 +1,6 @@
 # title: CPython's tests: subprocess, threads, fork, multiprocessing
 # area: Language test suites
-# why: test_restore_signals => The test looks at SIGXFSZ as its parent left it, and inside nobody has ignored it.
+# why: test_restore_signals => gVisor's /proc/PID/status has no SigIgn, which the test reads.
 # flags: --timeout 15m
 cd /tmp
 for m in test_subprocess test_threading test_thread test_fork1 test_wait4 test_popen test_queue; do timeout 400 python3 - $m 3>>/tmp/results >/tmp/log 2>&1 <<'P' || echo "$m ended early"

@@ -1,7 +1,9 @@
 # title: Files: locks, leases, mmap, holes, O_TMPFILE, xattrs, renameat2, fallocate
 # area: Kernel interfaces
-# why: ^xattr => The writable layer of a sandbox has no user.* extended attributes beyond what gVisor's overlay carries.
-# why: ^(exchange|hole|tmpfile|copy_file_range|fallocate|statvfs) => gVisor's overlay does not have this call, or answers with another valid value.
+# why: ^hole => gVisor does not find holes with lseek.
+# why: ^tmpfile => There is no O_TMPFILE in the overlay of a sandbox; programs fall back to a name that they remove.
+# why: ^copy_file_range => gVisor has no copy_file_range; copying falls back to reads and writes.
+# why: ^exchange => renameat2 cannot exchange two names.
 python3 - <<'P'
 import os,fcntl,mmap,ctypes,errno
 def t(n,f):
