@@ -47,6 +47,15 @@ func TestFileSizes(t *testing.T) {
 	}
 }
 
+// TestNoBinaries finds what a build left behind.
+func TestNoBinaries(t *testing.T) {
+	for _, f := range tracked(t) {
+		if text := mustRead(t, f); strings.ContainsRune(text[:min(len(text), 8000)], 0) {
+			t.Errorf("%s is no text: what is built is not kept here", f)
+		}
+	}
+}
+
 // TestWords finds what does not belong in the project: leftovers, and hosts of
 // package registries, since a user's own settings decide where packages come from.
 func TestWords(t *testing.T) {
