@@ -20,11 +20,14 @@ const (
 var errNoRoom = &api.Error{Code: api.CodeHostFailure, Message: "the disk of the state directory is almost full, so nothing more is unpacked to it",
 	Hint: "berm template rm what is not needed, or make room"}
 
-// spare is free space that may still be written, in bytes; 0: none. A file system
-// that does not say has some.
+// spare is free space that may still be written, in bytes; 0: none, or it could
+// not be asked. A file system that has no figure of its size has some.
 func spare(dir string) int64 {
 	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) != nil || st.Blocks == 0 {
+	if unix.Statfs(dir, &st) != nil {
+		return 0
+	}
+	if st.Blocks == 0 {
 		return 1
 	}
 	size := int64(st.Bsize)

@@ -31,6 +31,9 @@ func TestRoom(t *testing.T) {
 		t.Errorf("begins without room: %v", context.Cause(ctx))
 		done()
 	}
+	if n := spare("/does/not/exist"); n != 0 {
+		t.Errorf("a disk that cannot be asked has %d bytes", n)
+	}
 	if spare(t.TempDir()) == 0 {
 		t.Skip("the disk of this host is full")
 	}
