@@ -60,12 +60,11 @@ type Options struct {
 	// Hosts are the names and addresses, without a port, by which clients may
 	// call this server beside those of the loopback interface and the address
 	// that the connection came in on.
-	Hosts     []string
-	Version   api.Version
-	Templates func() []api.Template // what can be listed where there is no Shelf; nil: nothing
-	Shelf     template.Service      // the templates; nil: none can be made or removed
-	Builds    Builds                // what makes them in steps; nil: nothing
-	Meter     *Meter                // what GET /metrics shows; nil: one of its own
+	Hosts   []string
+	Version api.Version
+	Shelf   template.Service // the templates; nil: there are no routes for them
+	Builds  Builds           // what makes them in steps; nil: nothing
+	Meter   *Meter           // what GET /metrics shows; nil: one of its own
 
 	// WriteTimeout ends an answer whose client takes nothing for this long; 0: 1 minute.
 	WriteTimeout time.Duration

@@ -32,11 +32,9 @@ const hostTemplate = "host"
 
 func (s *server) templateRoutes() map[string]handler {
 	routes := map[string]handler{}
-	if s.opt.Shelf != nil || s.opt.Templates != nil {
+	if s.opt.Shelf != nil {
 		routes["template.list"] = bare(s.listTemplates)
 		routes["template.get"] = bare(s.getTemplate)
-	}
-	if s.opt.Shelf != nil {
 		routes["template.delete"] = s.ofNode(bare(s.deleteTemplate))
 		routes["template.export"] = s.ofNode(s.exportTemplate)
 		routes["template.import"] = s.ofNode(s.importTemplate)
@@ -66,9 +64,6 @@ func (s *server) ofNode(h handler) handler {
 
 // templates is everything that sandboxes can be made from by name, aliases too.
 func (s *server) templates(ctx context.Context) ([]api.Template, error) {
-	if s.opt.Shelf == nil {
-		return s.opt.Templates(), nil
-	}
 	all, err := s.opt.Shelf.List(ctx)
 	if err != nil {
 		return nil, err
