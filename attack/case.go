@@ -24,7 +24,12 @@ type Case struct {
 	Family    string
 	Goal      string // what the program tries
 	Contained string // what is seen from outside when it fails
+	Wall      string // what must hold for it to be contained: one of Walls
+	Stays     string // why it is contained even without that wall; "" where it must go red
 	Waits     string // the part that is not built yet; such a case has no program
+	Drive     string // the Driver that attacks; "" where the program does
+	Long      bool   // left out where there is little time
+	NoLink    bool   // of the family egress: its sandbox has no link, and it needs no world
 
 	Limits  api.Limits
 	Endings []string // of which one must be the ending; exit if none are named
@@ -51,10 +56,13 @@ type File struct {
 }
 
 // Families, in the order of the report.
-var Families = []string{"host-read", "credentials", "caps", "escape", "network", egress}
+var Families = []string{egress, "credentials", "exhaustion", "escape", "api"}
 
-// egress is the family of attacks on the wire. They run in a world of their own.
+// egress is the family of attacks on the network.
 const egress = "egress"
+
+// wire says whether the case runs in a world of its own, on a wire.
+func (c *Case) wire() bool { return c.Family == egress && !c.NoLink }
 
 //go:embed cases
 var embedded embed.FS
@@ -69,7 +77,7 @@ const (
 // files are what lies in the case's workspace.
 func (c *Case) files() ([]File, error) {
 	libs := []string{prelude}
-	if c.Family == egress {
+	if c.wire() {
 		libs = append(libs, wire)
 	}
 	var out []File
@@ -214,8 +222,14 @@ func (c *Case) set(key, value string) (err error) {
 		c.Goal = value
 	case "contained":
 		c.Contained = value
+	case "wall":
+		c.Wall = value
+	case "stays":
+		c.Stays = value
 	case "waits":
 		c.Waits = value
+	case "drive":
+		c.Drive = value
 	case "timeout":
 		var d time.Duration
 		d, err = time.ParseDuration(value)
@@ -250,6 +264,14 @@ func (c *Case) set(key, value string) (err error) {
 		c.Reach = words
 	case "bare":
 		c.Bare = value
+	case "link":
+		if c.NoLink = value == "none"; !c.NoLink {
+			err = errors.New("is only ever none")
+		}
+	case "long":
+		if c.Long = value == "yes"; !c.Long {
+			err = errors.New("is only ever yes")
+		}
 	case "alive":
 		if c.Alive = value == "yes"; !c.Alive {
 			err = errors.New("is only ever yes")
@@ -287,13 +309,19 @@ func (c *Case) check() error {
 		return fmt.Errorf("family %.60q is not known", c.Family)
 	case c.Goal == "" || c.Contained == "":
 		return errors.New("it does not say its goal and what containment looks like")
+	case Walls[c.Wall] == "":
+		return fmt.Errorf("wall %.60q is not known", c.Wall)
 	case c.Waits != "" && len(c.Files) > 0:
 		return errors.New("it waits for a part that is missing and has a program all the same")
-	case c.Waits == "" && len(c.Files) == 0:
+	case c.Waits == "" && c.Drive == "" && len(c.Files) == 0:
 		return errors.New("it has no program")
-	case c.Waits == "" && interpreters[path.Ext(c.Files[0].Name)] == "":
+	case c.Drive != "" && drivers[c.Drive] == nil:
+		return fmt.Errorf("nothing drives %.60q", c.Drive)
+	case len(c.Files) > 0 && interpreters[path.Ext(c.Files[0].Name)] == "":
 		return fmt.Errorf("nothing is known to run %s", c.Files[0].Name)
-	case c.Family != egress && len(c.Allow)+len(c.Reach)+len(c.Bare) > 0:
+	case c.NoLink && c.Family != egress:
+		return errors.New("only the family egress has links to go without")
+	case !c.wire() && len(c.Allow)+len(c.Reach)+len(c.Bare) > 0:
 		return errors.New("only attacks on the wire have a policy and are run without Berm")
 	case c.Limits.TimeoutSeconds <= 0 || c.Limits.TimeoutSeconds > 60:
 		return errors.New("its timeout is not between 0 and 60 seconds")

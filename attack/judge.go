@@ -198,7 +198,7 @@ func clean(c Case, o Observation) string {
 		parts = append(parts, fmt.Sprintf("%d attempts on the wire, half of them over within %d ms, all within %d ms; only what is allowed was reached, over IPv4 and IPv6",
 			len(o.Took), middle.Milliseconds(), slowest.Milliseconds()))
 	}
-	if c.Family == egress && len(o.Denied) > 0 {
+	if c.wire() && len(o.Denied) > 0 {
 		parts = append(parts, fmt.Sprintf("recorded: %.300s", strings.Join(o.Denied, ", ")))
 	}
 	if o.Looked > 0 {

@@ -17,7 +17,7 @@ func fine(c Case) Observation {
 }
 
 func testCase(ending string, change func(*Case)) Case {
-	c := Case{ID: "x", Family: "caps", Endings: []string{ending}, Limits: api.Limits{TimeoutSeconds: 5},
+	c := Case{ID: "x", Family: "exhaustion", Endings: []string{ending}, Limits: api.Limits{TimeoutSeconds: 5},
 		HostTasks: 100, HostMemory: 64 << 20, HostDisk: 64 << 20}
 	if change != nil {
 		change(&c)

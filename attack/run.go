@@ -29,7 +29,7 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 	}
 	var here, wire []Case
 	for _, c := range all {
-		if c.Family == egress {
+		if c.wire() {
 			wire = append(wire, c)
 		} else {
 			here = append(here, c)
@@ -118,6 +118,9 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 	var o Observation
 	if c.Waits != "" {
 		return o
+	}
+	if drive := drivers[c.Drive]; drive != nil {
+		return r.driven(ctx, c, drive)
 	}
 	r.lure.take()
 	target, paths := r.planting.target, []string(nil)

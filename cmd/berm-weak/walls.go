@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -10,15 +11,15 @@ import (
 	"strings"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/attack"
 	"github.com/bermhq/berm/client"
 )
 
-// A wall is one that can be taken out: what is done to requests on their way,
-// and which cases must see it. The first of them is the quickest.
+// A wall is one that can be taken out, by its name in attack.Walls: what is done
+// to requests on their way.
 type wall struct {
 	name    string
 	without string
-	red     []string
 
 	create  func(*api.CreateRequest)                                     // before a sandbox is made
 	created func(ctx context.Context, c *client.Client, id string) error // after it was
@@ -26,11 +27,25 @@ type wall struct {
 	forget  bool                                                         // nothing is ended or deleted
 }
 
+// red are the cases that must see that the wall is missing, the quicker ones first.
+func (w wall) red() (out []string) {
+	all, err := attack.Cases()
+	if err != nil {
+		panic(err)
+	}
+	slices.SortStableFunc(all, func(a, b attack.Case) int { return cmp.Compare(a.Limits.TimeoutSeconds, b.Limits.TimeoutSeconds) })
+	for _, c := range all {
+		if c.Wall == w.name && c.Stays == "" && c.Bare == "" && c.Waits == "" {
+			out = append(out, c.ID)
+		}
+	}
+	return out
+}
+
 // Without a cap, programs still end by bounds of their own, and other caps hold.
 var walls = []wall{
 	{
-		name: "env", without: "the caller's environment goes in",
-		red: []string{"credentials-env", "hostread-proc"},
+		name: "environment", without: "the caller's environment goes in",
 		exec: func(r *api.ExecRequest) {
 			if r.Env == nil {
 				r.Env = map[string]string{}
@@ -44,38 +59,31 @@ var walls = []wall{
 	},
 	{
 		name: "files", without: "files of the host's temporary folders go in",
-		red:     []string{"credentials-tmp", "hostread-files"},
 		created: copyTemporaries,
 	},
 	{
 		name: "memory", without: "no memory cap",
-		red:    []string{"caps-memory-heap", "caps-memory-tmpfs", "caps-memory-pipes", "caps-memory-inodes"},
 		create: func(r *api.CreateRequest) { r.Limits.MemoryBytes = 2 << 30 },
 	},
 	{
-		name: "pids", without: "no task cap",
-		red:    []string{"caps-thread-bomb", "caps-fork-bomb", "caps-zombies"},
+		name: "tasks", without: "no task cap",
 		create: func(r *api.CreateRequest) { r.Limits.Pids = 2000 },
 	},
 	{
 		name: "disk", without: "no disk cap",
-		red:    []string{"caps-disk-big", "caps-disk-small"},
 		create: func(r *api.CreateRequest) { r.Limits.DiskBytes = 2 << 30 },
 	},
 	{
 		name: "output", without: "no output cap",
-		red:    []string{"caps-output-flood"},
 		create: func(r *api.CreateRequest) { r.Limits.OutputBytes = 1 << 30 },
 	},
 	{
 		name: "time", without: "no deadline",
-		red:    []string{"caps-endless"},
 		create: func(r *api.CreateRequest) { r.Limits.TimeoutSeconds = 60 },
 	},
 	openWire,
 	{
 		name: "teardown", without: "nothing is ended when a session is closed",
-		red:    []string{"hostread-kernel"},
 		forget: true,
 	},
 }

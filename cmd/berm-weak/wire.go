@@ -9,22 +9,6 @@ import (
 // openWire is the wall of the wire: what a policy can open is opened.
 var openWire = wall{
 	name: "egress-policy", without: "the policy of the wire allows every address there is, and every name",
-	red: []string{
-		"egress-private",
-		"egress-absolute", "egress-broadcast", "egress-churn", "egress-connect", "egress-curl-tricks", "egress-dns-case",
-		"egress-dns-messages", "egress-dns-over-tls", "egress-dns-servers", "egress-dns-tcp", "egress-dns-tunnel", "egress-fragments",
-		"egress-ftp", "egress-half-open", "egress-host-address", "egress-host-expect", "egress-host-loopback", "egress-host-none",
-		"egress-host-odd", "egress-host-other", "egress-host-pipelined", "egress-host-second", "egress-http-09", "egress-http-bare-lf",
-		"egress-http-chunks", "egress-http-cl-cl", "egress-http-cl-te", "egress-http-fold", "egress-http-h2", "egress-http-head",
-		"egress-http-leading", "egress-http-te-cl", "egress-http-te-te", "egress-link-local", "egress-mapped", "egress-meta-decimal",
-		"egress-meta-hex", "egress-meta-mixed", "egress-meta-octal", "egress-meta-plain", "egress-meta-short", "egress-meta6",
-		"egress-name-forms", "egress-name-host", "egress-name-meta", "egress-name-mixed", "egress-name-private", "egress-names",
-		"egress-names-port", "egress-nat64", "egress-not-handed-out", "egress-options", "egress-own-link", "egress-ports4",
-		"egress-ports6", "egress-private6", "egress-proxy-http", "egress-proxy-socks", "egress-quic", "egress-raw", "egress-raw-ip4",
-		"egress-raw-ip6", "egress-raw-silent", "egress-rebindmeta", "egress-rebindown", "egress-redirect", "egress-reserved",
-		"egress-sni-hidden", "egress-sni-none", "egress-sni-other", "egress-sni-pieces", "egress-ssl2", "egress-starttls",
-		"egress-tls-then", "egress-tunnels6", "egress-udp-flood", "egress-udp4", "egress-udp6", "egress-websocket",
-	},
 	create: func(r *api.CreateRequest) {
 		if r.Egress != nil {
 			r.Egress = everything()

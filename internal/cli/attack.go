@@ -34,7 +34,7 @@ file, and is removed again. Run nothing else in the same state directory
 meanwhile.
 
   berm attack
-  berm attack --only caps,network
+  berm attack --only exhaustion,credentials
   berm attack --json | jq '.cases[] | select(.verdict != "contained")'
 `
 

@@ -1,0 +1,33 @@
+package attack
+
+import "context"
+
+// A Driver attacks from beside a sandbox and not by a program in it: with a
+// token, or with a hostile part in the place of one of Berm's. It judges
+// nothing: it notes in the observation what was seen from outside, and an error
+// is the reason why nothing could be seen.
+type Driver func(ctx context.Context, d *Drive) error
+
+// A Drive is one such attack.
+type Drive struct {
+	Case Case
+	Seen *Observation
+	run  *run
+}
+
+// drivers are all there are, by the name that cases give.
+var drivers = map[string]Driver{}
+
+// driven lets a driver attack and looks at the host before and after.
+func (r *run) driven(ctx context.Context, c Case, drive Driver) Observation {
+	var o Observation
+	r.lure.take()
+	before := look(r.stateDir)
+	if err := drive(ctx, &Drive{Case: c, Seen: &o, run: r}); err != nil && o.Failure == "" {
+		o.Failure = err.Error()
+	}
+	o.settled(r.stateDir, before, "")
+	o.Touched = r.planting.touched()
+	o.Calls = r.lure.take()
+	return o
+}
