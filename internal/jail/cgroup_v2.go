@@ -20,7 +20,9 @@ const (
 
 // findV2 looks for the group below which sandboxes get theirs: our own one, if
 // it was delegated or holds only us, or the nearest one above it that hands on
-// all controllers that are needed, or else the most of them.
+// all controllers that are needed, or else the most of them. A unit that systemd
+// would stop for what happens to a sandbox is taken only if nothing else offers
+// as much.
 func findV2(m cgMount, own string) (*Hierarchy, map[string]error) {
 	start := m.below(own)
 	if filepath.Base(start) == leafName {
@@ -39,7 +41,14 @@ func findV2(m cgMount, own string) (*Hierarchy, map[string]error) {
 			break
 		}
 	}
-	slices.SortStableFunc(offers, func(a, b offer) int { return len(b.hands) - len(a.hands) })
+	slices.SortStableFunc(offers, func(a, b offer) int {
+		if d := len(b.hands) - len(a.hands); d != 0 || a.stops == b.stops {
+			return d
+		} else if a.stops {
+			return 1
+		}
+		return -1
+	})
 	for _, o := range offers {
 		h := &Hierarchy{V2: true, parents: map[string]string{"": o.dir}, hands: o.hands, base: o.base}
 		if o.base {
@@ -70,6 +79,7 @@ type offer struct {
 	base  bool     // others make groups in it too: ours go into one of our own
 	leaf  bool     // its processes have to move first
 	all   bool     // all of them may be moved, not only our family
+	stops bool     // it is ended as a whole when the kernel ends a sandbox for its memory
 }
 
 // assess says what a group offers, and changes nothing.
@@ -91,6 +101,7 @@ func assess(m cgMount, dir string, own bool) (offer, error) {
 		}
 	}
 	slices.Sort(o.hands)
+	o.stops = own && stoppable(dir)
 	if len(o.hands) == 0 {
 		return offer{}, fmt.Errorf("none of %v is delegated to it", needed)
 	}
@@ -212,6 +223,22 @@ func delegated(dir string) bool {
 		}
 	}
 	return false
+}
+
+// stoppable says whether systemd may end all of a unit because one process below
+// it was ended for want of memory, as it does (OOMPolicy=stop) unless the unit was
+// delegated. A unit with bounds of its own is none: somebody wants what is started
+// in it to stay within them.
+func stoppable(dir string) bool {
+	if ext := filepath.Ext(dir); ext != ".service" && ext != ".scope" || delegated(dir) {
+		return false
+	}
+	for _, name := range []string{"memory.max", "memory.high", "cpu.max"} {
+		if w := words(filepath.Join(dir, name)); len(w) > 0 && w[0] != "max" {
+			return false
+		}
+	}
+	return true
 }
 
 // inGroup are the processes of a group, the first of all included; 0 is one of
