@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,25 +33,65 @@ func shelf(images *image.Store, host func(ctx context.Context, build bool) (imag
 // RunMaker is the main of a maker.
 func RunMaker(args []string) error { return template.RunMaker(args) }
 
-// RunLibrarian is the main of a librarian. Its arguments are the state directory
-// and the image of the template host, as JSON; its socket is descriptor fdOwner.
+// RunLibrarian is the main of a librarian, which is two processes: one that keeps
+// the templates, and above it one that does nothing but start it again when it
+// has ended before its time; the daemon could not, it has given its rights up.
+// The arguments are the state directory and the image of the template host, as
+// JSON, and "at work" for the one below; the socket is descriptor fdOwner.
 func RunLibrarian(args []string) error {
-	if len(args) != 2 {
-		return errors.New("librarian: not started by berm")
-	}
-	var host image.Image
-	if err := json.Unmarshal([]byte(args[1]), &host); err != nil {
-		return errors.New("librarian: not started by berm")
-	}
 	conn, err := inherited(fdOwner)
 	if err != nil {
 		return err
+	}
+	switch {
+	case len(args) == 2:
+		return watchOver(conn, args)
+	case len(args) == 3 && args[2] == "at work":
+		return keepTemplates(conn, args)
+	}
+	return errors.New("librarian: not started by berm")
+}
+
+func keepTemplates(conn *net.UnixConn, args []string) error {
+	var host image.Image
+	if err := json.Unmarshal([]byte(args[1]), &host); err != nil {
+		return errors.New("librarian: not started by berm")
 	}
 	s := shelf(image.Open(filepath.Join(args[0], "templates")), func(context.Context, bool) (image.Image, error) { return host, nil })
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go collectNow(ctx, s, time.Hour)
 	return template.Serve(ctx, conn, s)
+}
+
+// rest is how long to wait before the next start, after so many in a row.
+func rest(tries int) time.Duration { return min(5*time.Second, 50*time.Millisecond<<min(tries, 10)) }
+
+// watchOver keeps one at work until the daemon is gone.
+func watchOver(conn *net.UnixConn, args []string) error {
+	f, err := conn.File()
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // whose end would be taken for ours
+	for tries := 0; ; tries++ {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Args = append(append([]string{"berm", "librarian"}, args...), "at work")
+		cmd.Dir, cmd.ExtraFiles = "/", []*os.File{f}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		began := time.Now()
+		err := cmd.Run()
+		if err == nil {
+			return nil // the daemon has closed its end
+		}
+		if time.Since(began) > time.Minute {
+			tries = 0
+		}
+		time.Sleep(rest(tries))
+		if err := template.Begin(conn); err != nil {
+			return nil // the same
+		}
+	}
 }
 
 // collectNow collects at once and then every so often.
@@ -68,7 +109,8 @@ func collectNow(ctx context.Context, s *template.Store, every time.Duration) {
 // A librarian is a daemon's own.
 type librarian struct {
 	*template.Client
-	cmd *exec.Cmd
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has
 }
 
 // newLibrarian starts one, with the rights and the environment of this process.
@@ -97,7 +139,12 @@ func newLibrarian(state string, host image.Image) (*librarian, error) {
 		conn.Close()
 		return nil, fmt.Errorf("start the process that keeps templates: %w", err)
 	}
-	return &librarian{template.NewClient(conn), cmd}, nil
+	l := &librarian{template.NewClient(conn), cmd, make(chan struct{})}
+	go func() {
+		defer close(l.ended)
+		cmd.Wait()
+	}()
+	return l, nil
 }
 
 // close ends the process, and every maker with it.
@@ -108,7 +155,7 @@ func (l *librarian) close() {
 	l.Client.Close()
 	late := time.AfterFunc(5*time.Second, func() { l.cmd.Process.Kill() }) // in vain where it has more rights; it ends by itself
 	defer late.Stop()
-	l.cmd.Wait()
+	<-l.ended
 }
 
 // lend serves a store to a worker, on the other end of the socket it returns.

@@ -120,6 +120,9 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		return err
 	}
 
+	g.shelf.Begun = func() {
+		log.Warn("the process that keeps templates has ended and was started again; what it was asked meanwhile has failed")
+	}
 	if err := jail.Drop(g.uid); err != nil {
 		return err
 	}
@@ -150,6 +153,8 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	case err = <-served:
 	case <-g.keeper.Done():
 		err = &api.Error{Code: api.CodeHostFailure, Message: "the keeper is gone, and with it every sandbox", Hint: "start the daemon again"}
+	case <-g.shelf.ended:
+		err = &api.Error{Code: api.CodeHostFailure, Message: "the process that keeps templates is gone, and cannot be started from here", Hint: "start the daemon again; sandboxes go on"}
 	}
 	ready.tell("STOPPING=1")
 	d.end(err == nil)

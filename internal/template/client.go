@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/image"
@@ -19,6 +20,11 @@ import (
 type Client struct {
 	mu   sync.Mutex // one call at a time asks for its socket
 	conn *net.UnixConn
+	last byte // the number of the last time it did
+
+	// Begun is told when the other process is known to have ended and to have
+	// been started again; nil: nobody is. Calls that ran have failed.
+	Begun func()
 }
 
 // NewClient takes over a socket of type seqpacket.
@@ -33,22 +39,50 @@ func gone(err error) error {
 	return &api.Error{Code: api.CodeHostFailure, Message: "the process that keeps templates does not answer: " + err.Error(), Hint: "run the same again"}
 }
 
-// open asks for a socket of this call's own.
+// openFor is how long the other process may take to see that it is asked.
+const openFor = 15 * time.Second
+
+// open asks for a socket of this call's own. What was asked of a process that has
+// ended meanwhile is asked again.
 func (c *Client) open() (*net.UnixConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, err := c.conn.Write([]byte{1}); err != nil {
+	c.conn.SetReadDeadline(time.Now().Add(openFor))
+	if err := c.ask(); err != nil {
 		return nil, err
 	}
-	var b [1]byte
-	_, f, err := hearFile(c.conn, b[:])
-	if err == nil && f == nil {
-		err = errors.New("an answer without a socket")
+	for {
+		var b [1]byte
+		n, f, err := hearFile(c.conn, b[:])
+		switch {
+		case err != nil || n != 1:
+			if err == nil {
+				err = errors.New("an empty answer")
+			}
+		case b[0] == begun:
+			if c.Begun != nil {
+				c.Begun()
+			}
+			err = c.ask()
+		case b[0] == c.last && f != nil:
+			return jail.Conn(f)
+		}
+		if f != nil { // of a call that gave up
+			f.Close()
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
+}
+
+// ask asks for a socket under a new number.
+func (c *Client) ask() error {
+	if c.last++; c.last == begun {
+		c.last++
 	}
-	return jail.Conn(f)
+	_, err := c.conn.Write([]byte{c.last})
+	return err
 }
 
 // call makes one call. file goes with the request and is closed.

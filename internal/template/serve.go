@@ -26,6 +26,17 @@ const (
 	maxLong  = 32
 )
 
+// begun is what a Client hears instead of a number when whoever served it has
+// ended, and somebody else goes on.
+const begun = 0
+
+// Begin tells the Client on the other end of conn that a Serve on this end has
+// ended before its time, and that the next one comes.
+func Begin(conn *net.UnixConn) error {
+	_, err := conn.Write([]byte{begun})
+	return err
+}
+
 // Serve answers what Clients ask on the other end of conn, until it ends or ctx
 // is over; then every call ends, and it returns when they have.
 func Serve(ctx context.Context, conn *net.UnixConn, s Service) error {
@@ -53,7 +64,7 @@ func Serve(ctx context.Context, conn *net.UnixConn, s Service) error {
 		if err != nil {
 			return err
 		}
-		err = sendFile(conn, []byte{1}, theirs)
+		err = sendFile(conn, b[:1], theirs) // the number it was asked under
 		theirs.Close()
 		if err != nil {
 			ours.Close()
