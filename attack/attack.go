@@ -43,6 +43,8 @@ type Options struct {
 	Open func(ctx context.Context, link bool) (*Session, error)
 
 	Target    string // what is attacked, for the report
+	Command   string // what repeats this run, for the report
+	Build     Build  // what attacks, for the report
 	Isolation string // as in api.CreateRequest
 	Only      []string
 
@@ -54,70 +56,4 @@ type Options struct {
 	// Began and Ended are told of each case as it goes; nil: nobody listens.
 	Began func(c Case)
 	Ended func(r Result)
-}
-
-// A Result is the verdict on one case.
-type Result struct {
-	ID       string `json:"id"`
-	Family   string `json:"family"`
-	Verdict  string `json:"verdict"`
-	Seen     *bool  `json:"seen"` // whether what is due was recorded; null where nothing is
-	Evidence string `json:"evidence"`
-}
-
-// Finding says whether the result is a breach, or an attempt that nobody saw.
-func (r Result) Finding() bool {
-	return r.Verdict == Breached || r.Seen != nil && !*r.Seen
-}
-
-// Host is the machine that was attacked, as far as it matters for a verdict.
-type Host struct {
-	Kernel      string `json:"kernel"`
-	Arch        string `json:"arch"`
-	CPUs        int    `json:"cpus"`
-	MemoryBytes int64  `json:"memory_bytes"`
-	Root        bool   `json:"root"`
-	Cgroup      string `json:"cgroup"`
-}
-
-// Summary counts.
-type Summary struct {
-	Cases         int     `json:"cases"`
-	Contained     int     `json:"contained"`
-	Breached      int     `json:"breached"`
-	NotApplicable int     `json:"not_applicable"`
-	Inconclusive  int     `json:"inconclusive"`
-	Unseen        int     `json:"unseen"`
-	Findings      int     `json:"findings"`
-	Seconds       float64 `json:"seconds"`
-}
-
-// Report is what `berm attack --json` prints.
-type Report struct {
-	Host    Host     `json:"host"`
-	Target  string   `json:"target"`
-	Cases   []Result `json:"cases"`
-	Summary Summary  `json:"summary"`
-}
-
-func (r *Report) add(res Result) {
-	r.Cases = append(r.Cases, res)
-	s := &r.Summary
-	s.Cases++
-	switch res.Verdict {
-	case Contained:
-		s.Contained++
-	case Breached:
-		s.Breached++
-	case NotApplicable:
-		s.NotApplicable++
-	default:
-		s.Inconclusive++
-	}
-	if res.Seen != nil && !*res.Seen {
-		s.Unseen++
-	}
-	if res.Finding() {
-		s.Findings++
-	}
 }

@@ -57,7 +57,7 @@ func (a *attempt) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	a.id = sb.SandboxID
+	a.id, a.o.Isolation, a.o.Boundary = sb.SandboxID, sb.Isolation, sb.Boundary
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()

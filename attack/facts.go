@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,20 +76,4 @@ func rootIdentity() string {
 		return ""
 	}
 	return hex.EncodeToString(b[1024+0x68 : 1024+0x78]) // the id in the superblock of ext2, 3 and 4
-}
-
-// thisHost describes the machine for the report.
-func thisHost() Host {
-	h := Host{Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Root: os.Geteuid() == 0, Cgroup: "v1"}
-	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		h.Kernel = strings.TrimSpace(string(b))
-	}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		h.Cgroup = "v2"
-	}
-	var si syscall.Sysinfo_t
-	if syscall.Sysinfo(&si) == nil {
-		h.MemoryBytes = int64(si.Totalram) * int64(si.Unit)
-	}
-	return h
 }

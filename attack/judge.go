@@ -39,6 +39,8 @@ type Observation struct {
 
 	Slowest string // what the slowest of them was, as the program says
 
+	Isolation, Boundary string // as the server told them
+
 	Looked  int      // host processes of the sandbox whose walls were seen
 	Loose   []string // walls that one of them lacked
 	CanLook bool     // this user may see them
@@ -65,7 +67,7 @@ const within = 2 * time.Second
 
 // Judge gives the verdict on a case. It is pure.
 func Judge(c Case, o Observation) Result {
-	r := Result{ID: c.ID, Family: c.Family}
+	r := Result{ID: c.ID, Family: c.Family, Wall: c.Wall, Goal: c.Goal, Isolation: o.Isolation, Boundary: o.Boundary}
 	if c.Waits != "" {
 		r.Verdict, r.Evidence = NotApplicable, "waits for a part that is not built yet: "+c.Waits
 		return r
@@ -222,21 +224,4 @@ func missing(due, got []string) (out []string) {
 		}
 	}
 	return out
-}
-
-// maxEvidence bounds the evidence of one case.
-const maxEvidence = 1200
-
-// harmless makes evidence one bounded line that no terminal obeys.
-func harmless(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > maxEvidence {
-		s = strings.ToValidUTF8(s[:maxEvidence], "") + "..."
-	}
-	return s
 }

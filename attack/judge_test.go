@@ -131,19 +131,6 @@ func TestEvidenceNeverRepeatsWhatLeaked(t *testing.T) {
 	}
 }
 
-func TestSummary(t *testing.T) {
-	yes, no := true, false
-	var r Report
-	for _, res := range []Result{{Verdict: Contained}, {Verdict: Contained, Seen: &yes}, {Verdict: Contained, Seen: &no},
-		{Verdict: Breached, Seen: &no}, {Verdict: Inconclusive}, {Verdict: NotApplicable}} {
-		r.add(res)
-	}
-	want := Summary{Cases: 6, Contained: 3, Breached: 1, Inconclusive: 1, NotApplicable: 1, Unseen: 2, Findings: 2}
-	if r.Summary != want {
-		t.Errorf("got %+v", r.Summary)
-	}
-}
-
 func TestCompare(t *testing.T) {
 	base := view{"process": {"1 a", "2 b"}, "state file": {"x"}, "cgroup": {"/cg/berm-sother"}, "setting": {"core_pattern = core"}}
 	if d := compare(base, base, "smine"); len(d) > 0 {

@@ -22,7 +22,7 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 	}
 	becomeReaper(1)
 	defer becomeReaper(0)
-	rep := Report{Host: thisHost(), Target: opt.Target, Cases: []Result{}}
+	rep := newReport(opt, began)
 	tell := teller{&rep, opt}
 	if out, is := insider(); is {
 		return rep, runInside(ctx, opt, all, out)
@@ -45,7 +45,7 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 			return rep, err
 		}
 	}
-	rep.Summary.Seconds = time.Since(began).Round(time.Millisecond).Seconds()
+	rep.finish(opt, began)
 	return rep, nil
 }
 
@@ -62,7 +62,7 @@ func (t teller) began(c Case) {
 }
 
 func (t teller) ended(r Result) {
-	t.rep.add(r)
+	t.rep.Cases = append(t.rep.Cases, r)
 	if t.opt.Ended != nil {
 		t.opt.Ended(r)
 	}
@@ -87,7 +87,7 @@ func runHere(ctx context.Context, opt Options, cases []Case, tell teller) error 
 	}
 	for _, c := range cases {
 		tell.began(c)
-		res := Judge(c, r.observe(ctx, c))
+		res := timed(func() Result { return Judge(c, r.observe(ctx, c)) })
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

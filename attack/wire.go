@@ -181,7 +181,7 @@ func runInside(ctx context.Context, opt Options, cases []Case, out io.WriteClose
 	r := &run{opt: opt}
 	tell := json.NewEncoder(out)
 	for _, c := range cases {
-		res := Judge(c, r.observeWire(ctx, w, s, c, known))
+		res := timed(func() Result { return Judge(c, r.observeWire(ctx, w, s, c, known)) })
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 			break

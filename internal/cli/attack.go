@@ -104,7 +104,7 @@ func (env *Env) attack(ctx context.Context, o attackOptions) int {
 			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close}, nil
 		},
 		Again:  func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
-		Target: strings.TrimSpace("berm " + env.Version.Version), Isolation: o.isolation, Only: o.only,
+		Target: strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Build: env.build(), Isolation: o.isolation, Only: o.only,
 		Began: v.began, Ended: v.ended,
 	})
 	v.progress.phase("")
