@@ -29,7 +29,8 @@ type Case struct {
 	Waits     string // the part that is not built yet; such a case has no program
 	Drive     string // the Driver that attacks; "" where the program does
 	Long      bool   // left out where there is little time
-	NoLink    bool   // of the family egress: its sandbox has no link, and it needs no world
+	Link      string // world or none; "" is world in the family egress and none in others
+	Canary    string // of the family credentials: the kind of bait it goes for
 
 	Limits  api.Limits
 	Endings []string // of which one must be the ending; exit if none are named
@@ -39,9 +40,9 @@ type Case struct {
 	Denied  []string // rules that bringing out must have recorded; of the family egress: reasons of the wire
 	Alive   bool     // the sandbox must still serve afterwards
 	Handed  bool     // a descriptor is left open for every child of the caller
-	Allow   []string // of the family egress: what its policy allows beside world.Rules
+	Allow   []string // on the wire: what its policy allows beside world.Rules
 	Reach   []string // and must reach, as world.Watch has it with a colon: http4:/path, tls6
-	Bare    string   // why no canary is reached even without Berm; "" where one must be
+	Bare    string   // on the wire, and of credentials: why no canary is reached even without Berm; "" where one must be
 
 	// Bounds on what the host sees of the sandbox; 0 is none.
 	HostMemory, HostTasks, HostDisk int64
@@ -56,22 +57,27 @@ type File struct {
 }
 
 // Families, in the order of the report.
-var Families = []string{egress, "credentials", "exhaustion", "escape", "api"}
+var Families = []string{egress, credentials, "exhaustion", "escape", "api"}
 
-// egress is the family of attacks on the network.
-const egress = "egress"
+// egress is the family of attacks on the network, credentials of those on what
+// the host logs in with.
+const (
+	egress      = "egress"
+	credentials = "credentials"
+)
 
 // wire says whether the case runs in a world of its own, on a wire.
-func (c *Case) wire() bool { return c.Family == egress && !c.NoLink }
+func (c *Case) wire() bool { return c.Link == "world" || c.Family == egress && c.Link == "" }
 
 //go:embed cases
 var embedded embed.FS
 
 // prelude is beside every program, so that none has to say it again; wire is
-// beside those of the family egress.
+// beside those on the wire, hunt beside those of the family credentials.
 const (
 	prelude = "prelude.py"
 	wire    = "wire.py"
+	hunt    = "hunt.py"
 )
 
 // files are what lies in the case's workspace.
@@ -79,6 +85,9 @@ func (c *Case) files() ([]File, error) {
 	libs := []string{prelude}
 	if c.wire() {
 		libs = append(libs, wire)
+	}
+	if c.Family == credentials {
+		libs = append(libs, hunt)
 	}
 	var out []File
 	for _, name := range libs {
@@ -199,7 +208,7 @@ func split(b []byte) (head string, files []File, err error) {
 			f.Data = append(f.Data, line...)
 		default:
 			name := string(m[1])
-			if !fileShape.MatchString(name) || name == prelude || name == wire {
+			if !fileShape.MatchString(name) || name == prelude || name == wire || name == hunt {
 				return "", nil, fmt.Errorf("a file may not be called %.60q", name)
 			}
 			if slices.ContainsFunc(files, func(f File) bool { return f.Name == name }) {
@@ -264,9 +273,11 @@ func (c *Case) set(key, value string) (err error) {
 		c.Reach = words
 	case "bare":
 		c.Bare = value
+	case "canary":
+		c.Canary = value
 	case "link":
-		if c.NoLink = value == "none"; !c.NoLink {
-			err = errors.New("is only ever none")
+		if c.Link = value; value != "none" && value != "world" {
+			err = errors.New("is only ever none or world")
 		}
 	case "long":
 		if c.Long = value == "yes"; !c.Long {
@@ -319,10 +330,14 @@ func (c *Case) check() error {
 		return fmt.Errorf("nothing drives %.60q", c.Drive)
 	case len(c.Files) > 0 && interpreters[path.Ext(c.Files[0].Name)] == "":
 		return fmt.Errorf("nothing is known to run %s", c.Files[0].Name)
-	case c.NoLink && c.Family != egress:
+	case c.Link == "none" && c.Family != egress:
 		return errors.New("only the family egress has links to go without")
-	case !c.wire() && len(c.Allow)+len(c.Reach)+len(c.Bare) > 0:
-		return errors.New("only attacks on the wire have a policy and are run without Berm")
+	case !c.wire() && len(c.Allow)+len(c.Reach) > 0:
+		return errors.New("only attacks on the wire have a policy")
+	case !c.wire() && c.Family != credentials && c.Bare != "":
+		return errors.New("only attacks on the wire and on credentials are run without Berm")
+	case (c.Canary == "") == (c.Family == credentials && !c.wire() && len(c.Files) > 0):
+		return errors.New("a program that goes for credentials says which canary is its own, and no other does")
 	case c.Limits.TimeoutSeconds <= 0 || c.Limits.TimeoutSeconds > 60:
 		return errors.New("its timeout is not between 0 and 60 seconds")
 	}

@@ -187,7 +187,7 @@ func TestPlantingLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := setLure(p.word, &p.target)
+	l, err := setLure(p)
 	if err != nil {
 		p.uproot()
 		t.Fatal(err)

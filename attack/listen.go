@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -15,40 +14,45 @@ import (
 type lure struct {
 	closers []func() error
 	done    sync.WaitGroup
+	at      [][2]string // network and address of each
 
 	mu    sync.Mutex
 	calls map[string]int
 }
 
-// setLure opens the servers and notes their addresses in t. Each is called once
-// from here: a server that cannot be reached proves nothing by its silence.
-func setLure(word string, t *target) (_ *lure, err error) {
-	l := &lure{calls: map[string]int{}}
+// setLure opens the servers and notes their addresses in what was planted. Each
+// is called once from here: a server that cannot be reached proves nothing by its
+// silence.
+func setLure(p *planting) (_ *lure, err error) {
+	l, t := &lure{calls: map[string]int{}}, &p.target
 	defer func() {
 		if err != nil {
 			l.close()
 		}
 	}()
-	if t.TCP4, err = l.tcp("tcp4", "127.0.0.1:0"); err != nil {
+	if t.TCP4, err = l.tcp("tcp4", "127.0.0.1:0", nil); err != nil {
 		return nil, err
 	}
-	if t.TCP6, err = l.tcp("tcp6", "[::1]:0"); err != nil {
+	if t.TCP6, err = l.tcp("tcp6", "[::1]:0", nil); err != nil {
 		t.TCP6, err = 0, nil // a host without IPv6
 	}
 	if t.UDP4, err = l.udp(); err != nil {
 		return nil, err
 	}
-	t.Abstract = word
-	if err := l.unix("@" + t.Abstract); err != nil {
+	t.Abstract = p.word
+	if err := l.unix("@"+t.Abstract, nil); err != nil {
 		return nil, err
 	}
-	if err := l.unix(t.UnixPath); err != nil {
+	if err := l.unix(t.UnixPath, nil); err != nil {
 		return nil, err
 	}
 	if err := os.Chmod(t.UnixPath, 0o666); err != nil {
 		return nil, err
 	}
-	return l, l.check(t)
+	if err := l.talkers(p); err != nil {
+		return nil, err
+	}
+	return l, l.check()
 }
 
 func (l *lure) called(by string) {
@@ -66,8 +70,10 @@ func (l *lure) take() map[string]int {
 	return c
 }
 
-func (l *lure) serve(ln net.Listener, name string) {
+// serve counts who calls, and lets talk answer if it is not nil.
+func (l *lure) serve(ln net.Listener, name string, talk func(net.Conn)) {
 	l.closers = append(l.closers, ln.Close)
+	l.at = append(l.at, [2]string{ln.Addr().Network(), ln.Addr().String()})
 	l.done.Add(1)
 	go func() {
 		defer l.done.Done()
@@ -81,26 +87,34 @@ func (l *lure) serve(ln net.Listener, name string) {
 				continue
 			}
 			l.called(name)
-			c.Close()
+			if talk == nil {
+				c.Close()
+				continue
+			}
+			go func() {
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(talkTime))
+				talk(c)
+			}()
 		}
 	}()
 }
 
-func (l *lure) tcp(network, addr string) (port int, err error) {
+func (l *lure) tcp(network, addr string, talk func(net.Conn)) (port int, err error) {
 	ln, err := net.Listen(network, addr)
 	if err != nil {
 		return 0, err
 	}
-	l.serve(ln, "the TCP server on "+ln.Addr().String())
+	l.serve(ln, "the TCP server on "+ln.Addr().String(), talk)
 	return ln.Addr().(*net.TCPAddr).Port, nil
 }
 
-func (l *lure) unix(path string) error {
+func (l *lure) unix(path string, talk func(net.Conn)) error {
 	ln, err := net.Listen("unix", path)
 	if err != nil {
 		return err
 	}
-	l.serve(ln, "the unix socket "+path)
+	l.serve(ln, "the unix socket "+path, talk)
 	return nil
 }
 
@@ -110,6 +124,7 @@ func (l *lure) udp() (port int, err error) {
 		return 0, err
 	}
 	l.closers = append(l.closers, c.Close)
+	l.at = append(l.at, [2]string{"udp4", c.LocalAddr().String()})
 	l.done.Add(1)
 	go func() {
 		defer l.done.Done()
@@ -128,15 +143,8 @@ func (l *lure) udp() (port int, err error) {
 }
 
 // check calls every server once and waits until all have noticed.
-func (l *lure) check(t *target) error {
-	calls := [][2]string{
-		{"tcp4", "127.0.0.1:" + strconv.Itoa(t.TCP4)}, {"udp4", "127.0.0.1:" + strconv.Itoa(t.UDP4)},
-		{"unix", "@" + t.Abstract}, {"unix", t.UnixPath},
-	}
-	if t.TCP6 != 0 {
-		calls = append(calls, [2]string{"tcp6", "[::1]:" + strconv.Itoa(t.TCP6)})
-	}
-	for _, c := range calls {
+func (l *lure) check() error {
+	for _, c := range l.at {
 		conn, err := net.Dial(c[0], c[1])
 		if err != nil {
 			return fmt.Errorf("canary server %s: %w", c[1], err)
@@ -148,12 +156,12 @@ func (l *lure) check(t *target) error {
 		l.mu.Lock()
 		n := len(l.calls)
 		l.mu.Unlock()
-		if n == len(calls) {
+		if n == len(l.at) {
 			l.take()
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%d of %d canary servers do not notice a call", len(calls)-n, len(calls))
+			return fmt.Errorf("%d of %d canary servers do not notice a call", len(l.at)-n, len(l.at))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package attack
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,14 +27,23 @@ func newCanary() string { return canaryWord + strings.ToLower(rand.Text()) }
 type planting struct {
 	word    string // the random part of names
 	needles []needle
+	kinds   map[string]*bait // by what cases name as their canary
 	files   []planted
 	dirs    []string // made for the files, deepest last
 	vars    []string // variables that were set
+	undo    []func() // of what is none of these
 	holder  *exec.Cmd
 	release io.Closer // its end lets the holder go
-	dir     string    // for what cases bring out
+	dir     string    // for sockets, for what cases bring out, for what the holder is to take away
 
 	target target
+}
+
+// A bait is all that was planted of one kind.
+type bait struct {
+	at     []string // where it lies: what the programs that go for it are told
+	needle []string // names of its needles
+	absent string   // why nothing of the kind could be planted; "" if something was
 }
 
 // A planted file and what it was like when it was planted.
@@ -45,66 +55,27 @@ type planted struct {
 
 // A target is what programs are told: places and addresses, never a value.
 type target struct {
-	TmpFile    string `json:"tmpfile"`
-	VarTmpFile string `json:"vartmpfile"`
-	Home       string `json:"home"`
-	HolderPID  int    `json:"holder_pid"`
-	InheritFD  int    `json:"inherit_fd"`
-	UnixPath   string `json:"unix_path"`
-	Abstract   string `json:"abstract"`
-	TCP4       int    `json:"tcp4"`
-	TCP6       int    `json:"tcp6"`
-	UDP4       int    `json:"udp4"`
+	TmpFile    string   `json:"tmpfile"`
+	VarTmpFile string   `json:"vartmpfile"`
+	Home       string   `json:"home"`
+	HolderPID  int      `json:"holder_pid"`
+	InheritFD  int      `json:"inherit_fd"`
+	UnixPath   string   `json:"unix_path"`
+	Abstract   string   `json:"abstract"`
+	TCP4       int      `json:"tcp4"`
+	TCP6       int      `json:"tcp6"`
+	UDP4       int      `json:"udp4"`
+	At         []string `json:"at"` // where the case's own canaries are
 }
-
-// credentialFiles are where tools keep what they log in with, below a home.
-var credentialFiles = []struct{ path, text string }{
-	{".aws/credentials", "[berm-canary]\naws_access_key_id = none\naws_secret_access_key = %s\n"},
-	{".ssh/id_berm_canary", "-----BEGIN OPENSSH PRIVATE KEY-----\n%s\n-----END OPENSSH PRIVATE KEY-----\n"},
-	{".netrc", "machine berm-canary.invalid login none password %s\n"},
-	{".git-credentials", "https://none:%s@berm-canary.invalid\n"},
-	{".config/gh/hosts.yml", "berm-canary.invalid:\n    oauth_token: %s\n"},
-	{".docker/config.json", "{\"auths\":{\"berm-canary.invalid\":{\"auth\":\"%s\"}}}\n"},
-	{".kube/config", "users:\n- name: berm-canary\n  user:\n    token: %s\n"},
-}
-
-// credentialVars are variables that tools take credentials from.
-var credentialVars = []string{"BERM_CANARY", "AWS_SECRET_ACCESS_KEY", "GH_TOKEN", "OPENAI_API_KEY"}
 
 // plant puts everything in place, or nothing.
 func plant() (_ *planting, err error) {
-	p := &planting{word: newCanary()}
+	p := &planting{word: newCanary(), kinds: map[string]*bait{}}
 	defer func() {
 		if err != nil {
 			p.uproot()
 		}
 	}()
-	for _, f := range []struct {
-		dir string
-		at  *string
-	}{{"/tmp", &p.target.TmpFile}, {"/var/tmp", &p.target.VarTmpFile}} {
-		*f.at = filepath.Join(f.dir, p.word)
-		if err := p.file(*f.at, "%s\n", 0o644); err != nil {
-			return nil, err
-		}
-	}
-	if home, err := os.UserHomeDir(); err == nil && home != "/" {
-		p.target.Home = home
-		for _, f := range credentialFiles {
-			if err := p.credential(home, f.path, f.text); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for _, name := range credentialVars {
-		if _, taken := os.LookupEnv(name); taken {
-			continue
-		}
-		v := newCanary()
-		p.needles = append(p.needles, needle{"the variable " + name, v})
-		p.vars = append(p.vars, name)
-		os.Setenv(name, v)
-	}
 	if p.dir, err = os.MkdirTemp("", canaryWord); err != nil {
 		return nil, err
 	}
@@ -112,41 +83,89 @@ func plant() (_ *planting, err error) {
 	if err := p.hold(); err != nil {
 		return nil, err
 	}
+	for _, f := range []struct {
+		kind, dir string
+		at        *string
+	}{{"tmp", "/tmp", &p.target.TmpFile}, {"tmp", "/var/tmp", &p.target.VarTmpFile}, {"shm", "/dev/shm", new(string)}} {
+		*f.at = filepath.Join(f.dir, p.word)
+		err := p.file(f.kind, *f.at, "%s\n", 0o644)
+		if f.kind == "shm" && err != nil {
+			p.lack(f.kind, err)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	for _, put := range []func() error{p.plantHome, p.plantProcesses} {
+		if err := put(); err != nil {
+			return nil, err
+		}
+	}
+	p.plantEnvironment()
+	p.plantKernel()
 	p.needles = append(p.needles, hostFacts()...)
 	return p, nil
 }
 
-// credential plants below home: under the name that tools use if that is free,
-// else beside it, so that nothing of the user's is touched.
-func (p *planting) credential(home, path, text string) error {
-	parts := strings.Split(path, "/")
-	for i := 1; i < len(parts); i++ {
-		at := filepath.Join(home, filepath.Join(parts[:i]...))
-		if err := os.Mkdir(at, 0o700); err == nil {
-			p.dirs = append(p.dirs, at)
-		} else if !errors.Is(err, fs.ErrExist) {
-			return nil // a home that cannot be written has nothing to plant in
-		}
+// kind is the bait of one kind.
+func (p *planting) kind(name string) *bait {
+	if p.kinds[name] == nil {
+		p.kinds[name] = &bait{}
 	}
-	full := filepath.Join(home, path)
-	if err := p.file(full, text, 0o600); errors.Is(err, fs.ErrExist) {
-		return p.file(filepath.Join(filepath.Dir(full), "."+p.word+"-"+filepath.Base(path)), text, 0o600)
-	} else if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		return nil
-	} else {
-		return err
+	return p.kinds[name]
+}
+
+// note notes that value lies at a place. what says so without the value.
+func (p *planting) note(kind, at, what, value string) {
+	b := p.kind(kind)
+	b.absent = ""
+	if !slices.Contains(b.at, at) {
+		b.at = append(b.at, at)
+	}
+	b.needle = append(b.needle, what)
+	p.needles = append(p.needles, needle{what, value})
+}
+
+// lack notes why something of a kind could not be planted.
+func (p *planting) lack(kind string, err error) {
+	if b := p.kind(kind); len(b.at) == 0 {
+		b.absent = err.Error()
 	}
 }
 
-// file plants one file with a value of its own.
-func (p *planting) file(path, text string, mode fs.FileMode) error {
+// aim is what the program of a case is told, and why it has nothing to go for.
+func (p *planting) aim(c Case) (t target, unfit string) {
+	t = p.target
+	if c.Canary == "" {
+		return t, ""
+	}
+	b := p.kinds[c.Canary]
+	if b == nil || len(b.at) == 0 {
+		unfit = "no such canary can be planted on this host"
+		if b != nil && b.absent != "" {
+			unfit += ": " + b.absent
+		}
+		return t, unfit
+	}
+	t.At = b.at
+	return t, ""
+}
+
+// file plants one file with a value of its own in the place of its %s.
+func (p *planting) file(kind, path, text string, mode fs.FileMode) error {
 	v := newCanary()
+	return p.put(kind, path, v, fmt.Sprintf(text, v), mode)
+}
+
+// put plants a file that holds value. Where there is a file already, it fails.
+func (p *planting) put(kind, path, value, text string, mode fs.FileMode) error {
+	// The holder is told first: it removes nothing that has another sum.
+	p.tell(fmt.Sprintf("%x  %s", sha256.Sum256([]byte(text)), path))
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	pl := planted{path: path, value: fmt.Sprintf(text, v)}
+	pl := planted{path: path, value: text}
 	_, err = f.WriteString(pl.value)
 	if err == nil {
 		err = f.Chmod(mode)
@@ -155,50 +174,20 @@ func (p *planting) file(path, text string, mode fs.FileMode) error {
 		pl.info, err = f.Stat()
 	}
 	p.files = append(p.files, pl)
-	p.needles = append(p.needles, needle{"the canary of " + path, v})
+	p.note(kind, path, "the canary of "+path, value)
 	return err
 }
 
-// guard runs beside the suite: a process with a canary in its environment and
-// an open file, for programs to look for. It goes when its input ends, and
-// takes away what was planted if this process could not.
-const guard = `trap "" INT TERM HUP QUIT
-cat >/dev/null
-n=$1; shift
-while [ "$n" -gt 0 ]; do
-	if grep -qF "` + canaryWord + `" "$1" 2>/dev/null; then rm -f -- "$1"; fi
-	n=$((n - 1)); shift
-done
-rm -f -- "$BERM_SOCKET"
-case $BERM_DIR in /*/` + canaryWord + `*) rm -rf -- "$BERM_DIR" ;; esac
-for d; do rmdir -- "$d" 2>/dev/null; done`
-
-func (p *planting) hold() error {
-	sh, err := exec.LookPath("sh")
-	if err != nil {
-		return err
+// folder makes one for what is planted, if it is not there.
+func (p *planting) folder(path string) error {
+	err := os.Mkdir(path, 0o700)
+	if err == nil {
+		p.dirs = append(p.dirs, path)
+		p.tell("dir  " + path)
+	} else if errors.Is(err, fs.ErrExist) {
+		return nil
 	}
-	v := newCanary()
-	p.needles = append(p.needles, needle{"the environment of another process", v})
-	args := []string{"-c", guard, "berm-attack", strconv.Itoa(len(p.files))}
-	for _, f := range p.files {
-		args = append(args, f.path)
-	}
-	for i := len(p.dirs) - 1; i >= 0; i-- {
-		args = append(args, p.dirs[i])
-	}
-	cmd := exec.Command(sh, args...)
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "BERM_CANARY=" + v, "BERM_SOCKET=" + p.target.UnixPath, "BERM_DIR=" + p.dir}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	p.holder, p.release, p.target.HolderPID = cmd, in, cmd.Process.Pid
-	return nil
+	return err
 }
 
 // touched says which planted files are no longer as they were planted.
@@ -221,6 +210,9 @@ func (p *planting) touched() (out []string) {
 // uproot takes everything away again. What somebody else has written into a
 // planted file since is left to them.
 func (p *planting) uproot() {
+	for i := len(p.undo) - 1; i >= 0; i-- {
+		p.undo[i]()
+	}
 	for _, name := range p.vars {
 		os.Unsetenv(name)
 	}
@@ -241,4 +233,14 @@ func (p *planting) uproot() {
 		p.holder.Wait()
 		late.Stop()
 	}
+}
+
+// unwritable says that a place is none to plant in, and no reason to stop.
+func unwritable(err error) bool {
+	for _, e := range []error{fs.ErrPermission, fs.ErrNotExist, syscall.EROFS, syscall.ENOTDIR, syscall.ENOSPC} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }

@@ -75,7 +75,7 @@ func runHere(ctx context.Context, opt Options, cases []Case, tell teller) error 
 		return fmt.Errorf("plant canaries: %w", err)
 	}
 	defer p.uproot()
-	l, err := setLure(p.word, &p.target)
+	l, err := setLure(p)
 	if err != nil {
 		return err
 	}
@@ -85,6 +85,7 @@ func runHere(ctx context.Context, opt Options, cases []Case, tell teller) error 
 	if err := r.warm(ctx, false); err != nil {
 		return err
 	}
+	p.plantState(r.stateDir)
 	for _, c := range cases {
 		tell.began(c)
 		res := timed(func() Result { return Judge(c, r.observe(ctx, c)) })
@@ -123,7 +124,11 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 		return r.driven(ctx, c, drive)
 	}
 	r.lure.take()
-	target, paths := r.planting.target, []string(nil)
+	target, unfit := r.planting.aim(c)
+	if unfit != "" {
+		return Observation{Unfit: unfit}
+	}
+	var paths []string
 	if c.Handed {
 		fd, err := syscall.Open(target.TmpFile, syscall.O_RDONLY, 0) // not close-on-exec
 		if err != nil {
