@@ -65,6 +65,9 @@ func open(ctx context.Context, o cli.OpenOptions, w wall) (*cli.Session, error) 
 	}
 	opt := daemon.Options{StateDir: state, Template: o.Template, NoImage: o.NoTemplate, NoSweep: o.NoSweep, Link: o.Link,
 		Sandbox: program("sandbox"), Agent: program("agent")}
+	if w.options != nil {
+		w.options(&opt)
+	}
 	l, err := daemon.Start(ctx, opt)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func serve(to func(context.Context) (net.Conn, error), direct *client.Client, w 
 		ModifyResponse: func(resp *http.Response) error { return created(resp, direct, w) },
 		FlushInterval:  -1,
 	}
-	p.srv = &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	h := http.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var err error
 		switch {
 		case isCreate(r) && w.create != nil:
@@ -53,7 +53,11 @@ func serve(to func(context.Context) (net.Conn, error), direct *client.Client, w 
 			return
 		}
 		rp.ServeHTTP(rw, r)
-	})}
+	}))
+	if w.handle != nil {
+		h = w.handle(direct, h)
+	}
+	p.srv = &http.Server{Handler: h}
 	go p.srv.Serve(p)
 	return p
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/attack"
 	"github.com/bermhq/berm/client"
+	"github.com/bermhq/berm/internal/daemon"
 )
 
 // A wall is one that can be taken out, by its name in attack.Walls: what is done
@@ -21,10 +23,17 @@ type wall struct {
 	name    string
 	without string
 
+	options func(*daemon.Options)                                        // before the two processes start
 	create  func(*api.CreateRequest)                                     // before a sandbox is made
 	created func(ctx context.Context, c *client.Client, id string) error // after it was
 	exec    func(*api.ExecRequest)                                       // before a command starts
+	handle  func(direct *client.Client, next http.Handler) http.Handler  // around every request
 	forget  bool                                                         // nothing is ended or deleted
+}
+
+// out says whether anything is taken out.
+func (w wall) out() bool {
+	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.forget
 }
 
 // red are the cases that must see that the wall is missing, the quicker ones first.
@@ -42,8 +51,12 @@ func (w wall) red() (out []string) {
 	return out
 }
 
-// Without a cap, programs still end by bounds of their own, and other caps hold.
-var walls = []wall{
+// walls are all that can be taken out, in the order in which they are tried.
+var walls = slices.Concat(requestWalls, jailWalls, fileWalls, apiWalls, exhaustionWalls)
+
+// requestWalls are taken out by what is asked of a worker that is whole. Without
+// a cap, programs still end by bounds of their own, and other caps hold.
+var requestWalls = []wall{
 	{
 		name: "environment", without: "the caller's environment goes in",
 		exec: func(r *api.ExecRequest) {

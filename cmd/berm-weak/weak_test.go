@@ -158,7 +158,7 @@ func TestRefusesWithoutAWall(t *testing.T) {
 			t.Errorf("wall %q is there twice, or does not say what must see that it is missing", w.name)
 		}
 		seen[w.name] = true
-		if w.create == nil && w.created == nil && w.exec == nil && !w.forget {
+		if !w.out() {
 			t.Errorf("wall %q is not taken out", w.name)
 		}
 	}

@@ -1,0 +1,4 @@
+package main
+
+// apiWalls stand between tokens and what they may do.
+var apiWalls []wall

@@ -1,0 +1,4 @@
+package main
+
+// exhaustionWalls are caps that no request can lift.
+var exhaustionWalls []wall

@@ -1,0 +1,4 @@
+package main
+
+// fileWalls stand where files and words come out.
+var fileWalls []wall
