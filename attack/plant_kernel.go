@@ -1,14 +1,11 @@
 package attack
 
 import (
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
-
-// keyLife is after how many seconds the kernel forgets the key by itself, if
-// nobody could take it away.
-const keyLife = 20 * 60
 
 // plantKernel plants in what the kernel keeps for a user beside files: its
 // keyring, and memory that is shared by number. A kernel that does not give one
@@ -22,26 +19,31 @@ func (p *planting) plantKernel() {
 	}
 }
 
-// key adds a key to the keyring of this user, which all processes of theirs
-// share, and which they may read.
+// key adds a key that every process of this user may read by its number. It is
+// in a keyring of a thread of ours, for then the kernel forgets it when that
+// thread ends, however it ends: nobody else could take it away after a kill -9.
 func (p *planting) key() error {
 	v := newCanary()
-	id, err := unix.AddKey("user", p.word, []byte(v), unix.KEY_SPEC_USER_KEYRING)
+	number, over := make(chan int), make(chan struct{})
+	var err error
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the key
+		var id int
+		if id, err = unix.AddKey("user", p.word, []byte(v), unix.KEY_SPEC_THREAD_KEYRING); err == nil {
+			const possessorAndUser = 0x3f3f0000
+			err = unix.KeyctlSetperm(id, possessorAndUser)
+		}
+		number <- id
+		if err == nil {
+			<-over
+		}
+	}()
+	id := <-number
 	if err != nil {
 		return err
 	}
-	forget := func() { unix.KeyctlInt(unix.KEYCTL_UNLINK, id, unix.KEY_SPEC_USER_KEYRING, 0, 0) }
-	const possessorAndUser = 0x3f3f0000
-	err = unix.KeyctlSetperm(id, possessorAndUser)
-	if err == nil {
-		_, err = unix.KeyctlInt(unix.KEYCTL_SET_TIMEOUT, id, keyLife, 0, 0)
-	}
-	if err != nil {
-		forget()
-		return err
-	}
-	p.undo = append(p.undo, forget)
-	p.note("keyring", strconv.Itoa(id), "a key in the user's keyring", v)
+	p.undo = append(p.undo, func() { close(over) })
+	p.note("keyring", strconv.Itoa(id), "a key that the kernel keeps for this user", v)
 	p.kind("keyring").at = append(p.kind("keyring").at, p.word)
 	return nil
 }
