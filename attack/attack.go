@@ -47,6 +47,12 @@ type Options struct {
 	Build     Build  // what attacks, for the report
 	Isolation string // as in api.CreateRequest
 	Only      []string
+	Short     bool   // without the cases that take long
+	Absent    string // why this rung is not here: then nothing is attacked
+
+	// Against is somebody else's sandbox to attack in place of Berm's; nil: none.
+	// Open is not called then.
+	Against External
 
 	// Again is a command that attacks in the same way with those cases only, and
 	// does not print; its attributes and files are set here. It is for the family

@@ -14,6 +14,8 @@ import (
 // is the program's word but Began, Ended and Said, and no verdict of contained
 // or breached follows from those.
 type Observation struct {
+	External bool // it was somebody else's sandbox: endings and records are Berm's
+
 	Began, Ended bool   // the case's number was printed at its start, at its end
 	Said         string // the first bytes of its output
 	Bytes        int64  // of output in all
@@ -88,7 +90,7 @@ func Judge(c Case, o Observation) Result {
 	default:
 		r.Verdict, r.Evidence = Contained, clean(c, o)
 	}
-	if due := len(c.Caps) + len(c.Denied); due > 0 && r.Verdict != Inconclusive {
+	if due := len(c.Caps) + len(c.Denied); due > 0 && r.Verdict != Inconclusive && !o.External {
 		missed := append(missing(c.Caps, o.CapsHit), missing(c.Denied, o.Denied)...)
 		seen := len(missed) == 0
 		r.Seen = &seen
@@ -106,8 +108,11 @@ func breaches(c Case, o Observation) (out []string) {
 	for _, who := range slices.Sorted(maps.Keys(o.Calls)) {
 		out = append(out, fmt.Sprintf("%s was called %d times", who, o.Calls[who]))
 	}
-	if middle, slowest := pace(o.Took); middle > time.Second || slowest > hang {
+	if middle, slowest := pace(o.Took); !o.External && (middle > time.Second || slowest > hang) {
 		out = append(out, fmt.Sprintf("what is denied hangs: half of %d attempts took more than %v, one %v: %q", len(o.Took), middle, slowest, o.Slowest))
+	}
+	if n := len(out); n > 8 {
+		out = append(out[:8:8], fmt.Sprintf("and %d more", n-8))
 	}
 	limit := time.Duration(c.Limits.TimeoutSeconds * float64(time.Second))
 	if o.Elapsed > limit+within {
@@ -117,7 +122,7 @@ func breaches(c Case, o Observation) (out []string) {
 		what          string
 		most, reached int64
 	}{
-		{"tasks on the host", c.HostTasks, o.Tasks},
+		{"tasks on the host", mostTasks(c, o), o.Tasks},
 		{"bytes of host memory", c.HostMemory, o.Memory},
 		{"bytes of host disk", c.HostDisk, o.Disk},
 	} {
@@ -132,6 +137,15 @@ func breaches(c Case, o Observation) (out []string) {
 		}
 	}
 	return out
+}
+
+// mostTasks is how many tasks a case may hold on the host. Other sandboxes run
+// programs on the host's own kernel, a task for a task, beside a few of their own.
+func mostTasks(c Case, o Observation) int64 {
+	if o.External && c.HostTasks > 0 && c.Limits.Pids > 0 {
+		return c.Limits.Pids + 40
+	}
+	return c.HostTasks
 }
 
 // untrue says where an ending is not what the contract names. The exit code of a
@@ -160,10 +174,10 @@ func doubts(c Case, o Observation) (out []string) {
 		out = append(out, fmt.Sprintf("the program was not started: %.120q", o.Result.NotStarted))
 	case !o.Began:
 		out = append(out, "the program did not show that it ran")
-	case !o.Ended && o.Result != nil && o.Result.Ending == api.EndExit:
+	case !o.Ended && (o.Result != nil && o.Result.Ending == api.EndExit || o.External && slices.Equal(c.Endings, []string{api.EndExit})):
 		out = append(out, "the program did not show that it came to its end")
 	}
-	if len(o.Cut) > 0 && o.Failure == "" {
+	if len(o.Cut) > 0 && o.Failure == "" && !o.External {
 		out = append(out, "the policy allows "+strings.Join(o.Cut, " and ")+", which was not reached: that others were not proves nothing")
 	}
 	if o.CanLook && o.Looked == 0 && len(out) == 0 {
@@ -183,7 +197,10 @@ func doubts(c Case, o Observation) (out []string) {
 
 // clean is the evidence for a case that was contained.
 func clean(c Case, o Observation) string {
-	parts := []string{fmt.Sprintf("ending %s, exit code %d, after %.1f s", o.Result.Ending, o.Result.ExitCode, o.Elapsed.Seconds())}
+	parts := []string{fmt.Sprintf("over after %.1f s", o.Elapsed.Seconds())}
+	if o.Result != nil {
+		parts[0] = fmt.Sprintf("ending %s, exit code %d, after %.1f s", o.Result.Ending, o.Result.ExitCode, o.Elapsed.Seconds())
+	}
 	if len(o.CapsHit) > 0 {
 		parts = append(parts, "caps_hit "+strings.Join(o.CapsHit, " "))
 	}

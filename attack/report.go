@@ -154,6 +154,14 @@ func (r *Report) finish(opt Options, began time.Time) {
 	r.Summary.Seconds = time.Since(began).Round(time.Millisecond).Seconds()
 }
 
+// Join adds what another run of the same suite has found, on another rung.
+func (r *Report) Join(more Report) {
+	seconds := r.Summary.Seconds + more.Summary.Seconds
+	r.Cases, r.Benign = append(r.Cases, more.Cases...), append(r.Benign, more.Benign...)
+	r.Summary = Sum(r.Cases, r.Benign)
+	r.Summary.Seconds = seconds
+}
+
 // Sum counts, by rung and family in the order in which they come.
 func Sum(cases []Result, benign []Benign) Summary {
 	s := Summary{Families: []FamilyCount{}, Benign: len(benign)}

@@ -1,12 +1,17 @@
 package attack
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
+
+	"github.com/bermhq/berm/api"
 )
 
 // Run attacks, one case after the other, and reports. An error means that
@@ -17,6 +22,9 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 	if err == nil {
 		all, err = Select(all, opt.Only)
 	}
+	if opt.Short {
+		all = slices.DeleteFunc(all, func(c Case) bool { return c.Long })
+	}
 	if err != nil {
 		return Report{}, err
 	}
@@ -26,6 +34,13 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 	tell := teller{&rep, opt}
 	if out, is := insider(); is {
 		return rep, runInside(ctx, opt, all, out)
+	}
+	if opt.Absent != "" {
+		for _, c := range all {
+			tell.ended(Judge(c, Observation{Unfit: opt.Absent}))
+		}
+		rep.finish(opt, began)
+		return rep, nil
 	}
 	var here, wire []Case
 	for _, c := range all {
@@ -82,13 +97,22 @@ func runHere(ctx context.Context, opt Options, cases []Case, tell teller) error 
 	defer l.close()
 
 	r := &run{opt: opt, planting: p, lure: l}
-	if err := r.warm(ctx, false); err != nil {
-		return err
+	observe := r.observe
+	if opt.Against != nil {
+		observe = r.external
+		if r.cage, err = opt.Against.ready(ctx); err != nil {
+			return err
+		}
+		defer r.cage.open()
+	} else {
+		if err := r.warm(ctx, false); err != nil {
+			return err
+		}
+		p.plantState(r.stateDir)
 	}
-	p.plantState(r.stateDir)
 	for _, c := range cases {
 		tell.began(c)
-		res := timed(func() Result { return Judge(c, r.observe(ctx, c)) })
+		res := timed(func() Result { return Judge(c, observe(ctx, c)) })
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -101,17 +125,40 @@ type run struct {
 	opt      Options
 	planting *planting
 	lure     *lure
+	cage     *cage // around somebody else's sandbox
 	stateDir string
 }
 
-// warm builds what later sessions find ready, so that cases measure cases.
+// warm builds what later sessions find ready, so that cases measure cases, and
+// makes sure that the caps of a sandbox hold here: without them the suite's own
+// hostile programs would be let loose on the host.
 func (r *run) warm(ctx context.Context, link bool) error {
 	s, err := r.opt.Open(ctx, link)
 	if err != nil {
 		return err
 	}
 	r.stateDir = s.StateDir
-	return s.Close()
+	if s.Client != nil {
+		err = held(ctx, s, r.opt.Isolation)
+	}
+	if cerr := s.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// held says whether a sandbox can be had whose caps hold.
+func held(ctx context.Context, s *Session, isolation string) error {
+	sb, err := s.Client.Create(ctx, api.CreateRequest{Template: s.Template, Isolation: isolation})
+	var e *api.Error
+	if errors.As(err, &e) && e.Code == api.CodeCapUnenforceable {
+		return &api.Error{Code: e.Code, Message: "the suite's own hostile programs could not be held here: " + e.Message, Hint: cmp.Or(e.Hint, "sudo berm attack")}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.Client.Delete(ctx, sb.SandboxID)
+	return err
 }
 
 // observe runs one case in a session of its own and gathers the evidence.

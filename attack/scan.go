@@ -60,7 +60,7 @@ func (s *sink) Write(p []byte) (int, error) {
 			s.onMark(m)
 		}
 	}
-	s.tail = append([]byte(nil), buf[max(0, len(buf)-s.reach+1):]...)
+	s.tail = append([]byte(nil), buf[max(0, len(buf)-max(0, s.reach-1)):]...)
 	return len(p), nil
 }
 

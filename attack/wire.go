@@ -59,8 +59,10 @@ func runOnTheWire(ctx context.Context, opt Options, cases []Case, tell teller) e
 		return nil
 	}
 	r := &run{opt: opt}
-	if err := r.warm(ctx, true); err != nil {
-		return err
+	if opt.Against == nil {
+		if err := r.warm(ctx, true); err != nil {
+			return err
+		}
 	}
 	before := look(r.stateDir)
 	lines := make(chan line)
@@ -99,7 +101,7 @@ func runOnTheWire(ctx context.Context, opt Options, cases []Case, tell teller) e
 	}
 	last := got[cases[len(cases)-1].ID]
 	var o Observation
-	if o.settled(r.stateDir, before, ""); len(o.Left) > 0 {
+	if o.settled(r.stateDir, before, ""); len(o.Left) > 0 && last.Verdict != NotApplicable {
 		last.Verdict, last.Evidence = Breached, harmless("after all of them: "+strings.Join(o.Left, "; ")+"; "+last.Evidence)
 	}
 	tell.ended(last)
@@ -174,11 +176,18 @@ func runInside(ctx context.Context, opt Options, cases []Case, out io.WriteClose
 	}
 	defer w.Close()
 	known := pids()
-	s, err := opt.Open(ctx, true)
+	r := &run{opt: opt}
+	s := &Session{Close: func() error { return nil }}
+	if opt.Against != nil {
+		if r.cage, err = opt.Against.ready(ctx); err == nil {
+			defer r.cage.open()
+		}
+	} else {
+		s, err = opt.Open(ctx, true)
+	}
 	if err != nil {
 		return err
 	}
-	r := &run{opt: opt}
 	tell := json.NewEncoder(out)
 	for _, c := range cases {
 		res := timed(func() Result { return Judge(c, r.observeWire(ctx, w, s, c, known)) })
@@ -202,6 +211,9 @@ func (r *run) observeWire(ctx context.Context, w *world.World, s *Session, c Cas
 		return Observation{Failure: err.Error()}
 	}
 	w.Begin(names)
+	if r.opt.Against != nil {
+		return r.externalWire(ctx, w, c)
+	}
 	a := &attempt{c: c, s: s, o: &o, isolation: r.opt.Isolation, known: known, egress: rules}
 	if err := a.run(ctx); err != nil && o.Failure == "" {
 		o.Failure = err.Error()

@@ -29,18 +29,32 @@ findings.
 Exit code 0 if nothing was found, 1 on a finding, 2 if a case could not be
 judged, 125 if nothing could be measured.
 
+With --against another sandbox is attacked: a command line with the word {} where
+the program goes ({dir}: a folder with the program's files, which it does not
+need). The same programs run in it, inside a cgroup of the suite's that keeps the
+host, and are judged by the same evidence. What only Berm has (its API, records
+and endings) is not applicable.
+
+Nothing is attacked where caps do not hold: the suite's own programs would be let
+loose on the host.
+
 What it plants is called berm-canary-..., is worth nothing, never replaces a
 file, and is removed again. Run nothing else in the same state directory
 meanwhile.
 
   berm attack
   berm attack --only exhaustion,credentials
+  berm attack --against 'bwrap --unshare-all --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp {}'
   berm attack --json | jq '.cases[] | select(.verdict != "contained")'
 `
 
 type attackOptions struct {
 	only      []string
-	isolation string
+	isolation string   // the rung in turn
+	rungs     []string // all that were asked for
+	short     bool
+	against   attack.External
+	external  string // the same as it was given
 	json      bool
 }
 
@@ -50,7 +64,16 @@ func (o *attackOptions) flags() flags {
 			o.only = append(o.only, strings.Split(s, ",")...)
 			return nil
 		}},
-		{name: "isolation", value: "KIND", help: "auto or gvisor (default: auto)", set: text(&o.isolation)},
+		{name: "isolation", value: "KIND,...", help: "auto or gvisor (default: auto); several one after the other", set: func(s string) error {
+			o.rungs = append(o.rungs, strings.Split(s, ",")...)
+			return nil
+		}},
+		{name: "against", value: "COMMAND", help: "attack another sandbox: a command line with {} where the program goes", set: func(s string) (err error) {
+			o.external = s
+			o.against, err = attack.ParseExternal(s)
+			return err
+		}},
+		{name: "short", help: "without the cases that take long", set: toggle(&o.short)},
 		{name: "format", value: "table|json", help: "how to report (default: table)", set: func(s string) error {
 			if s != "table" && s != "json" {
 				return &fault{"--format " + s, "is not one of table, json", "berm attack --format json"}
@@ -65,29 +88,33 @@ func (o *attackOptions) flags() flags {
 func attackVerb() verb {
 	return verb{
 		name: "attack", own: true, summary: "try to get past the walls, and judge it from outside",
-		usage: "[--only NAME,...] [--isolation KIND] [--format table|json]",
+		usage: "[--only NAME,...] [--isolation KIND,...] [--against COMMAND] [--short] [--format table|json]",
 		flags: func() flags { return new(attackOptions).flags() }, about: attackAbout,
 		run: func(ctx context.Context, env *Env, args []string) int {
 			var o attackOptions
 			rest, _, err := append(o.flags(), globalFlags(env)...).parse(args)
-			switch i := o.isolation; {
+			absent := map[string]string{}
+			if err == nil {
+				absent, err = env.absentRungs(ctx, &o)
+			}
+			switch {
 			case err != nil:
 			case len(rest) > 0:
 				err = &fault{"attack", "takes no arguments", "berm attack --only " + rest[0]}
-			case i != "" && i != api.IsolationAuto && i != api.IsolationGVisor:
-				err = env.unknownIsolation(ctx, i)
+			case o.against != nil && len(o.rungs) > 0:
+				err = &fault{"--against", "another sandbox has no rungs of Berm's", "leave --isolation out"}
 			case env.Open == nil:
 				err = &fault{"attack", "this build cannot start sandboxes", "berm version"}
 			}
 			if err != nil {
 				return env.fail(err)
 			}
-			return env.attack(ctx, o)
+			return env.attack(ctx, o, absent)
 		},
 	}
 }
 
-func (env *Env) attack(ctx context.Context, o attackOptions) int {
+func (env *Env) attack(ctx context.Context, o attackOptions, absent map[string]string) int {
 	ctx, in := env.interruptible(ctx, func() {}, 0)
 	defer in.stop()
 	v := attackView{env: env, json: o.json}
@@ -95,18 +122,7 @@ func (env *Env) attack(ctx context.Context, o attackOptions) int {
 		v.progress.w = env.Stderr
 	}
 	v.progress.phase("preparing")
-	rep, err := attack.Run(ctx, attack.Options{
-		Open: func(ctx context.Context, link bool) (*attack.Session, error) {
-			s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, Isolation: o.isolation, Link: link, Progress: v.progress.update})
-			if err != nil {
-				return nil, err
-			}
-			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close}, nil
-		},
-		Again:  func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
-		Target: strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Build: env.build(), Isolation: o.isolation, Only: o.only,
-		Began: v.began, Ended: v.ended,
-	})
+	rep, err := env.attackAll(ctx, o, absent, &v)
 	v.progress.phase("")
 	if err != nil && context.Cause(ctx) == errInterrupted {
 		env.note("attack: interrupted; what was planted is gone again")
@@ -121,6 +137,7 @@ func (env *Env) attack(ctx context.Context, o attackOptions) int {
 		}
 	} else {
 		v.sum(rep.Summary)
+		v.again(o, rep)
 	}
 	switch {
 	case rep.Summary.Findings > 0:
@@ -131,11 +148,87 @@ func (env *Env) attack(ctx context.Context, o attackOptions) int {
 	return exitOK
 }
 
+// absentRungs takes those that were asked for apart: o.rungs keeps the ones that
+// are here, or are not known to be missing; the others come with their reason. If
+// none is here, nothing can be measured.
+func (env *Env) absentRungs(ctx context.Context, o *attackOptions) (map[string]string, error) {
+	absent := map[string]string{}
+	for _, name := range o.rungs {
+		if name == api.IsolationAuto || name == api.IsolationGVisor {
+			continue
+		}
+		why := ""
+		if env.Rungs != nil {
+			for _, r := range env.Rungs(ctx) {
+				if r.Name == name && !r.Available {
+					why = "this host has no such rung: " + r.Reason
+				}
+			}
+		}
+		if name == api.IsolationMicroVM && why == "" {
+			why = "waits for a part that is not built yet: the rung " + name
+		}
+		if why == "" {
+			return nil, env.unknownIsolation(ctx, name)
+		}
+		absent[name] = why
+	}
+	if len(absent) > 0 && len(absent) == len(o.rungs) {
+		return nil, env.unknownIsolation(ctx, o.rungs[0])
+	}
+	return absent, nil
+}
+
+// attackAll attacks every rung that was asked for, and puts the reports together.
+func (env *Env) attackAll(ctx context.Context, o attackOptions, absent map[string]string, v *attackView) (attack.Report, error) {
+	if len(o.rungs) == 0 {
+		return attack.Run(ctx, env.attackOn("", o, v))
+	}
+	var all attack.Report
+	for i, rung := range o.rungs {
+		opt := env.attackOn(rung, o, v)
+		opt.Absent = absent[rung]
+		rep, err := attack.Run(ctx, opt)
+		if err != nil {
+			return all, err
+		}
+		if i == 0 {
+			all = rep
+		} else {
+			all.Join(rep)
+		}
+	}
+	return all, nil
+}
+
+func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Options {
+	o.isolation = rung
+	opt := attack.Options{
+		Open: func(ctx context.Context, link bool) (*attack.Session, error) {
+			s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, Isolation: o.isolation, Link: link, Progress: v.progress.update})
+			if err != nil {
+				return nil, err
+			}
+			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close}, nil
+		},
+		Again:  func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
+		Target: strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Build: env.build(), Isolation: rung, Only: o.only, Short: o.short,
+		Began: v.began, Ended: v.ended,
+	}
+	if o.against != nil {
+		opt.Against, opt.Target, opt.Isolation = o.against, o.external, "external"
+	}
+	return opt
+}
+
 // attackAgain is this program, attacking with some of the cases.
 func (env *Env) attackAgain(ctx context.Context, o attackOptions, only []string) *exec.Cmd {
 	args := []string{"attack", "--json", "--only", strings.Join(only, ",")}
 	if o.isolation != "" {
 		args = append(args, "--isolation", o.isolation)
+	}
+	if o.external != "" {
+		args = append(args, "--against", o.external)
 	}
 	if env.StateDir != "" {
 		args = append(args, "--state", env.StateDir)
@@ -195,6 +288,20 @@ func (v *attackView) sum(s attack.Summary) {
 		parts = slices.Insert(parts, 2, fmt.Sprintf("%d unseen", s.Unseen))
 	}
 	fmt.Fprintf(v.env.Stdout, "\n%d cases in %.0f s: %s\n", s.Cases, s.Seconds, strings.Join(parts, ", "))
+}
+
+// again says how each finding, and what could not be judged, is seen once more.
+func (v *attackView) again(o attackOptions, rep attack.Report) {
+	var ids []string
+	for _, r := range rep.Cases {
+		if r.Finding() || r.Verdict == attack.Inconclusive {
+			ids = append(ids, r.ID)
+		}
+	}
+	if len(ids) > 0 {
+		o.only = slices.Compact(slices.Sorted(slices.Values(ids)))
+		fmt.Fprintf(v.env.Stdout, "again: %s\n", o.command())
+	}
 }
 
 // paint colours text on a terminal only.

@@ -42,8 +42,14 @@ func (o *attackOptions) command() string {
 	if len(o.only) > 0 {
 		args = append(args, "--only", strings.Join(o.only, ","))
 	}
-	if o.isolation != "" {
-		args = append(args, "--isolation", o.isolation)
+	if len(o.rungs) > 0 {
+		args = append(args, "--isolation", strings.Join(o.rungs, ","))
+	}
+	if o.external != "" {
+		args = append(args, "--against", o.external)
+	}
+	if o.short {
+		args = append(args, "--short")
 	}
 	return shellLine(args)
 }
