@@ -73,7 +73,7 @@ func (c *Case) wire() bool { return c.Link == "world" || c.Family == egress && c
 var embedded embed.FS
 
 // prelude is beside every program, so that none has to say it again; wire is
-// beside those on the wire, hunt beside those of the family credentials.
+// beside those on the wire, hunt beside those that go for a canary.
 const (
 	prelude = "prelude.py"
 	wire    = "wire.py"
@@ -86,7 +86,7 @@ func (c *Case) files() ([]File, error) {
 	if c.wire() {
 		libs = append(libs, wire)
 	}
-	if c.Family == credentials {
+	if c.Canary != "" {
 		libs = append(libs, hunt)
 	}
 	var out []File

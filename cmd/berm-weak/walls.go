@@ -52,7 +52,7 @@ func (w wall) red() (out []string) {
 }
 
 // walls are all that can be taken out, in the order in which they are tried.
-var walls = slices.Concat(requestWalls, jailWalls, fileWalls, apiWalls, exhaustionWalls)
+var walls = slices.Concat(requestWalls, hostWalls, jailWalls, fileWalls, apiWalls, exhaustionWalls)
 
 // requestWalls are taken out by what is asked of a worker that is whole. Without
 // a cap, programs still end by bounds of their own, and other caps hold.
@@ -69,10 +69,6 @@ var requestWalls = []wall{
 				}
 			}
 		},
-	},
-	{
-		name: "files", without: "files of the host's temporary folders go in",
-		created: copyTemporaries,
 	},
 	{
 		name: "memory", without: "no memory cap",
