@@ -3,6 +3,7 @@ package jail
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -18,8 +19,10 @@ const roomFD = 320
 // inheritance, that of every child: a program with threads waits for an RCU
 // grace period whenever its table grows (11-15 ms measured), and gVisor moves
 // its files to 256 and up at each start. It costs nothing where the starter of
-// this process left a descriptor up there; see RoomFiles.
+// this process left a descriptor up there; see RoomFiles. That one is of use in
+// this process only, as is all that it was given: no child may have it.
 func Room() error {
+	keepToOurselves()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err
@@ -27,6 +30,17 @@ func Room() error {
 	defer null.Close()
 	_, err = unix.FcntlInt(null.Fd(), unix.F_DUPFD_CLOEXEC, roomFD) // stays open
 	return err
+}
+
+// keepToOurselves has no program that is run from here on get what this process
+// was started with.
+func keepToOurselves() {
+	if unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	for fd := 3; fd < 4*roomFD; fd++ { // before Linux 5.11; what is not open does not mind
+		unix.CloseOnExec(fd)
+	}
 }
 
 // RoomFiles pads the ExtraFiles of a process that will call Room.

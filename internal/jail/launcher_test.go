@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +155,28 @@ func TestLauncher(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		p.Kill()
 		t.Error("the child outlived its launcher")
+	}
+}
+
+// TestRoom: what a keeper was given, at whatever number, is none of its children's.
+func TestRoom(t *testing.T) {
+	for _, fd := range []int{roomFD - 7, roomFD} { // a starter leaves it so that it is inherited
+		if err := unix.Dup2(1, fd); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+	}
+	if err := Room(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("/bin/sh", "-c", "ls /proc/self/fd").CombinedOutput()
+	if err != nil {
+		t.Skipf("needs sh and ls: %v", err)
+	}
+	for _, fd := range strings.Fields(string(out)) {
+		if n, err := strconv.Atoi(fd); err != nil || n > 3 { // 3 is the folder that ls reads
+			t.Errorf("a child has descriptor %s", fd)
+		}
 	}
 }
 
