@@ -32,4 +32,12 @@ except OSError:
     pass  # there is nowhere to write: programs of one file do without
 if main.endswith(".sh"):
     os.execvp("sh", ["sh", main] + sys.argv[1:])
-exec(compile(files[main], main, "exec"), {"__name__": "__main__", "__file__": main})
+try:
+    exec(compile(files[main], main, "exec"), {"__name__": "__main__", "__file__": main})
+except OSError as e:
+    if "wire.py" not in files:
+        raise
+    # Without any network the rest of an attack on the wire cannot be tried either.
+    import prelude
+    print("cut:", e)
+    prelude.ended()

@@ -135,7 +135,10 @@ def curl(*args):
 
 def card():
     """The name of a network card beside loopback."""
-    return [n for _, n in socket.if_nameindex() if n != "lo"][0]
+    for _, n in socket.if_nameindex():
+        if n != "lo":
+            return n
+    raise OSError("no network card")
 
 
 def raw(proto, to, data, family=socket.AF_INET, header=False):
