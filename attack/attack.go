@@ -59,6 +59,10 @@ type Options struct {
 	// egress, which needs network namespaces of its own. nil: that is left out.
 	Again func(ctx context.Context, only []string) *exec.Cmd
 
+	// Berm is the program that is attacked, called as a person would; nil: it has
+	// no command line.
+	Berm func(ctx context.Context, args ...string) *exec.Cmd
+
 	// Began and Ended are told of each case as it goes; nil: nobody listens.
 	Began func(c Case)
 	Ended func(r Result)

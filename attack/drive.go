@@ -16,7 +16,9 @@ type Drive struct {
 }
 
 // drivers are all there are, by the name that cases give.
-var drivers = map[string]Driver{}
+var drivers = map[string]Driver{
+	"here": driveHere,
+}
 
 // driven lets a driver attack and looks at the host before and after.
 func (r *run) driven(ctx context.Context, c Case, drive Driver) Observation {

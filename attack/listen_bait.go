@@ -73,6 +73,10 @@ const maxUnixPath = 107
 // plantState plants a credential beside those that Berm itself keeps: its token,
 // its keys and what is recorded lie in the state directory.
 func (p *planting) plantState(dir string) {
+	if dir == "" {
+		p.lack("state", errors.New("what is attacked has no state directory"))
+		return
+	}
 	if err := p.file("state", filepath.Join(dir, p.word+".token"), "%s\n", 0o600); err != nil {
 		p.lack("state", err)
 	}

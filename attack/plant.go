@@ -95,7 +95,7 @@ func plant() (_ *planting, err error) {
 			return nil, err
 		}
 	}
-	for _, put := range []func() error{p.plantHome, p.plantProcesses} {
+	for _, put := range []func() error{p.plantHome, p.plantHere, p.plantProcesses} {
 		if err := put(); err != nil {
 			return nil, err
 		}

@@ -34,6 +34,15 @@ var hostWalls = []wall{
 		}),
 	},
 	{
+		name: "here", without: "a working tree goes in with the credentials in it",
+		args: func(args []string) []string {
+			if len(args) == 0 || args[0] != "run" {
+				return args
+			}
+			return append([]string{"run", "--here-include", "*"}, args[1:]...)
+		},
+	},
+	{
 		name: "network", without: "the host's loopback and its abstract sockets are reached",
 		handle: around(func(ctx context.Context, c *client.Client, id string, f facts) error {
 			relay(ctx, c, id, "abstract", f.Abstract, "unix", "@"+f.Abstract)

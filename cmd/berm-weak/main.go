@@ -25,6 +25,8 @@ func main() {
 			os.Exit(part(daemon.RunKeeper))
 		case "worker":
 			os.Exit(part(daemon.RunWorker))
+		case "maker":
+			os.Exit(part(daemon.RunMaker))
 		}
 	}
 	name := os.Getenv("BERM_WEAK_WALL")
@@ -34,11 +36,16 @@ func main() {
 		os.Exit(125)
 	}
 	fmt.Fprintf(os.Stderr, "berm-weak: WITHOUT A WALL: %s. Not for use.\n", w.without)
+	args := os.Args[1:]
+	if w.args != nil {
+		args = w.args(args)
+	}
 	os.Exit(cli.Main(context.Background(), cli.Env{
-		Args:  os.Args[1:],
+		Args:  args,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Open:    func(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) { return open(ctx, o, w) },
-		Version: api.Version{Version: "weak, without " + name},
+		Open:     func(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) { return open(ctx, o, w) },
+		StateFor: daemon.StateDir,
+		Version:  api.Version{Version: "weak, without " + name},
 	}))
 }
 

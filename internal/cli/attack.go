@@ -211,6 +211,7 @@ func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Opt
 			}
 			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close}, nil
 		},
+		Berm:   env.self,
 		Again:  func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
 		Target: strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Build: env.build(), Isolation: rung, Only: o.only, Short: o.short,
 		Began: v.began, Ended: v.ended,
@@ -230,8 +231,13 @@ func (env *Env) attackAgain(ctx context.Context, o attackOptions, only []string)
 	if o.external != "" {
 		args = append(args, "--against", o.external)
 	}
+	return env.self(ctx, args...)
+}
+
+// self is this program with other arguments and the same state directory.
+func (env *Env) self(ctx context.Context, args ...string) *exec.Cmd {
 	if env.StateDir != "" {
-		args = append(args, "--state", env.StateDir)
+		args = append([]string{args[0], "--state", env.StateDir}, args[1:]...)
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Args[0] = "berm"
