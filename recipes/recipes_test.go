@@ -7,7 +7,7 @@ import (
 )
 
 func TestRecipes(t *testing.T) {
-	if !slices.Equal(Names(), []string{"code-interpreter", "debian"}) {
+	if !slices.Equal(Names(), []string{"attack-tools", "code-interpreter", "debian"}) {
 		t.Errorf("recipes: %q", Names())
 	}
 	for _, name := range Names() {
