@@ -66,4 +66,7 @@ type Options struct {
 	// Began and Ended are told of each case as it goes; nil: nobody listens.
 	Began func(c Case)
 	Ended func(r Result)
+
+	// Worked is told what became of each work; nil: nobody listens.
+	Worked func(b Benign)
 }

@@ -27,7 +27,7 @@ type Work struct {
 	Stdin  string   // what is piped in: bulk, or text
 	Env    []string // NAME=value of the caller's
 	Bulk   int64    // bytes of a file bulk.bin that goes in
-	Same   []string // artifacts that must be that file
+	Same   []string // artifacts that must be that file, or stdout
 	Runs   []string // artifacts that must be executable
 	Execs  int      // how many of it run at once in the one sandbox
 	Egress []string // rules of a link; none: no link
@@ -152,7 +152,7 @@ func (w *Work) check() error {
 		return errors.New("it does not say what it does")
 	case len(w.Files) == 0 || interpreters[path.Ext(w.Files[0].Name)] == "":
 		return errors.New("it has no program")
-	case w.want(stdout) == nil:
+	case w.want(stdout) == nil && !slices.Contains(w.Same, stdout):
 		return errors.New("it does not say what it prints: nothing would be known of its work")
 	case len(w.Out) == 0 && len(w.Want)+len(w.Same)+len(w.Runs) > 1:
 		return errors.New("it wants artifacts and brings none out")

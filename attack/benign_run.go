@@ -13,14 +13,88 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/attack/world"
 	"github.com/bermhq/berm/client"
 )
+
+// abreast is how many work at one time.
+const abreast = 2
+
+// runWorks lets programs do honest work, all in one session, and those with a
+// link in a world.
+func runWorks(ctx context.Context, opt Options, works []Work, tell teller) error {
+	var here, linked []Work
+	for _, w := range works {
+		if len(w.Egress) > 0 {
+			linked = append(linked, w)
+		} else {
+			here = append(here, w)
+		}
+	}
+	if len(here) > 0 {
+		s, err := opt.Open(ctx, false)
+		if err != nil {
+			return err
+		}
+		r, done := &run{opt: opt}, make([]chan Benign, len(here))
+		turn := make(chan bool, abreast)
+		for i, w := range here {
+			done[i] = make(chan Benign, 1)
+			go func() {
+				turn <- true
+				done[i] <- r.work(ctx, s, w)
+				<-turn
+			}()
+		}
+		for _, d := range done {
+			if b := <-d; ctx.Err() == nil {
+				tell.worked(b)
+			}
+		}
+		if err := s.Close(); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	if len(linked) == 0 || ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	why := world.Why()
+	if why == "" && opt.Again == nil {
+		why = "whoever attacks cannot start itself again"
+	}
+	open, only := map[string]Work{}, []string{}
+	for _, w := range linked {
+		open[w.ID], only = w, append(only, w.ID)
+	}
+	failure := ""
+	if why == "" {
+		why, failure = inWorld(ctx, opt, only, func(l line) {
+			if l.Worked == nil {
+				return
+			}
+			if _, is := open[l.Worked.ID]; is {
+				delete(open, l.Worked.ID)
+				tell.worked(*l.Worked)
+			}
+		})
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, w := range linked {
+		if _, is := open[w.ID]; is {
+			tell.worked(Benign{ID: w.ID, Goal: w.Goal, NotRun: why != "", Hindered: why == "", Evidence: cmp.Or(why, failure)})
+		}
+	}
+	return nil
+}
 
 // work lets one program do its work in a sandbox of its own and compares from
 // outside. Anything that is not as it wants, and any denial or cap that was
@@ -29,9 +103,6 @@ func (r *run) work(ctx context.Context, s *Session, w Work) Benign {
 	began := time.Now()
 	b := Benign{ID: w.ID, Goal: w.Goal}
 	job := &job{Work: w, s: s, isolation: r.opt.Isolation}
-	if r.planting != nil {
-		job.dir = filepath.Join(r.planting.dir, w.ID)
-	}
 	lacks, wrong, err := job.run(ctx)
 	switch {
 	case err != nil:
@@ -54,7 +125,7 @@ type job struct {
 	s         *Session
 	isolation string
 	got       string // the rung
-	dir       string // for artifacts, made here
+	dir       string // for artifacts
 	bulk      []byte
 	values    map[string]string
 	proof     string
@@ -193,20 +264,33 @@ func (j *job) exec(ctx context.Context, id string, n int) (wrong []string) {
 	for k, v := range j.values {
 		values[k] = v
 	}
-	if want := filled(j.want(stdout), values); !bytes.Equal(out.Bytes(), want) {
+	want := filled(j.want(stdout), values)
+	if slices.Contains(j.Same, stdout) {
+		want = j.bulk
+	}
+	if !bytes.Equal(out.Bytes(), want) {
 		wrong = append(wrong, fmt.Sprintf("it printed %s; it said %.300q", differ(out.Bytes(), want), errs.String()))
 	}
 	j.proof = fmt.Sprintf("exit code %d after %.1f s, %d bytes of output and %d artifacts as they must be; nothing denied, no cap hit",
-		res.ExitCode, time.Since(began).Seconds(), out.Len(), len(j.Want)-1+len(j.Same))
+		res.ExitCode, time.Since(began).Seconds(), out.Len(), max(0, len(j.Want)+len(j.Same)-1))
 	return append(wrong, capped(res.CapsHit)...)
 }
 
 // bringOut compares what comes out with what must.
 func (j *job) bringOut(ctx context.Context, id string) (wrong []string) {
-	if err := os.MkdirAll(j.dir, 0o755); err != nil {
+	p := &planting{word: newCanary(), kinds: map[string]*bait{}} // its guard takes the folder away if this process is killed
+	defer p.uproot()
+	var err error
+	if p.dir, err = os.MkdirTemp("", canaryWord); err == nil {
+		err = p.hold()
+	}
+	if err != nil {
 		return []string{"a place for artifacts: " + err.Error()}
 	}
-	defer os.RemoveAll(j.dir)
+	j.dir = filepath.Join(p.dir, "out")
+	if err := os.Mkdir(j.dir, 0o755); err != nil {
+		return []string{"a place for artifacts: " + err.Error()}
+	}
 	var outs []client.Out
 	for _, p := range j.Out {
 		outs = append(outs, client.Out{Pattern: p, Local: j.dir})
@@ -229,7 +313,9 @@ func (j *job) bringOut(ctx context.Context, id string) (wrong []string) {
 		}
 	}
 	for _, name := range j.Same {
-		check(name, j.bulk)
+		if name != stdout {
+			check(name, j.bulk)
+		}
 	}
 	for _, name := range j.Runs {
 		if fi, err := os.Stat(filepath.Join(j.dir, name)); err != nil || fi.Mode()&0o100 == 0 {

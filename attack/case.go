@@ -166,7 +166,7 @@ var interpreters = map[string]string{".py": "python3", ".sh": "sh"}
 // parse reads one case file.
 func parse(b []byte) (Case, error) {
 	c := Case{Limits: api.Limits{TimeoutSeconds: 20}}
-	head, files, err := split(b)
+	head, files, err := split(b, fileShape.MatchString)
 	if err != nil {
 		return c, err
 	}
@@ -195,8 +195,9 @@ func parse(b []byte) (Case, error) {
 	return c, c.check()
 }
 
-// split takes the head and the files of a txtar archive apart.
-func split(b []byte) (head string, files []File, err error) {
+// split takes the head and the files of a txtar archive apart. may says how
+// files may be called.
+func split(b []byte, may func(name string) bool) (head string, files []File, err error) {
 	var text bytes.Buffer
 	for line := range bytes.Lines(b) {
 		m := fileLine.FindSubmatch(bytes.TrimRight(line, "\r\n"))
@@ -208,7 +209,7 @@ func split(b []byte) (head string, files []File, err error) {
 			f.Data = append(f.Data, line...)
 		default:
 			name := string(m[1])
-			if !fileShape.MatchString(name) || name == prelude || name == wire || name == hunt {
+			if !may(name) || name == prelude || name == wire || name == hunt {
 				return "", nil, fmt.Errorf("a file may not be called %.60q", name)
 			}
 			if slices.ContainsFunc(files, func(f File) bool { return f.Name == name }) {

@@ -61,6 +61,7 @@ type Benign struct {
 	Goal      string  `json:"goal,omitempty"`
 	Isolation string  `json:"isolation"`
 	Hindered  bool    `json:"hindered"`
+	NotRun    bool    `json:"not_run,omitempty"` // something that it needs is not there
 	Evidence  string  `json:"evidence"`
 	Seconds   float64 `json:"seconds"`
 }

@@ -19,8 +19,15 @@ import (
 func Run(ctx context.Context, opt Options) (_ Report, err error) {
 	began := time.Now()
 	all, err := Cases()
-	if err == nil {
-		all, err = Select(all, opt.Only)
+	works, werr := Works()
+	if err = errors.Join(err, werr); err == nil {
+		var rest []string
+		works, rest = chosen(works, opt.Only)
+		if len(rest) == 0 && len(opt.Only) > 0 {
+			all = nil
+		} else {
+			all, err = Select(all, rest)
+		}
 	}
 	if opt.Short {
 		all = slices.DeleteFunc(all, func(c Case) bool { return c.Long })
@@ -33,7 +40,7 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 	rep := newReport(opt, began)
 	tell := teller{&rep, opt}
 	if out, is := insider(); is {
-		return rep, runInside(ctx, opt, all, out)
+		return rep, runInside(ctx, opt, all, works, out)
 	}
 	if opt.Absent != "" {
 		for _, c := range all {
@@ -60,6 +67,11 @@ func Run(ctx context.Context, opt Options) (_ Report, err error) {
 			return rep, err
 		}
 	}
+	if len(works) > 0 && opt.Against == nil {
+		if err := runWorks(ctx, opt, works, tell); err != nil {
+			return rep, err
+		}
+	}
 	rep.finish(opt, began)
 	return rep, nil
 }
@@ -80,6 +92,13 @@ func (t teller) ended(r Result) {
 	t.rep.Cases = append(t.rep.Cases, r)
 	if t.opt.Ended != nil {
 		t.opt.Ended(r)
+	}
+}
+
+func (t teller) worked(b Benign) {
+	t.rep.Benign = append(t.rep.Benign, b)
+	if t.opt.Worked != nil {
+		t.opt.Worked(b)
 	}
 }
 

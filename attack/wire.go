@@ -27,8 +27,9 @@ const insideVar = "BERM_ATTACK_INSIDE"
 
 // A line is what such a process tells.
 type line struct {
-	Ended *Result `json:"ended,omitempty"`
-	over  bool    // the process has ended
+	Ended  *Result `json:"ended,omitempty"`
+	Worked *Benign `json:"worked,omitempty"`
+	over   bool    // the process has ended
 }
 
 // insider says whether this is such a process.
@@ -123,10 +124,25 @@ func attackInside(ctx context.Context, opt Options, cases []Case, lines chan<- l
 			}
 		}
 	}
+	unfit, failure := inWorld(ctx, opt, only, func(l line) {
+		if l.Ended == nil {
+			return
+		}
+		if _, is := open[l.Ended.ID]; is {
+			delete(open, l.Ended.ID)
+			lines <- l
+		}
+	})
+	rest(Observation{Unfit: unfit, Failure: failure})
+}
+
+// inWorld starts this program again, with only those, in a process that builds
+// a world around itself, and hands over what it tells. What is not told of by
+// then was not run: unfit and failure say why.
+func inWorld(ctx context.Context, opt Options, only []string, told func(line)) (unfit, failure string) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		rest(Observation{Failure: err.Error()})
-		return
+		return "", err.Error()
 	}
 	defer r.Close()
 	cmd := opt.Again(ctx, only)
@@ -143,32 +159,24 @@ func attackInside(ctx context.Context, opt Options, cases []Case, lines chan<- l
 	err = cmd.Start()
 	w.Close()
 	if errors.Is(err, syscall.EPERM) {
-		rest(Observation{Unfit: "network namespaces cannot be made here: " + err.Error()})
-		return
+		return "network namespaces cannot be made here: " + err.Error(), ""
 	}
 	if err != nil {
-		rest(Observation{Failure: err.Error()})
-		return
+		return "", err.Error()
 	}
 	for dec := json.NewDecoder(io.LimitReader(r, 16<<20)); ; {
 		var l line
 		if err := dec.Decode(&l); err != nil {
 			break
 		}
-		if l.Ended == nil {
-			continue
-		}
-		if _, is := open[l.Ended.ID]; is {
-			delete(open, l.Ended.ID)
-			lines <- l
-		}
+		told(l)
 	}
 	err = cmd.Wait()
-	rest(Observation{Failure: fmt.Sprintf("its world ended: %v: %.300s", err, bytes.TrimSpace(said.Bytes()))})
+	return "", fmt.Sprintf("its world ended: %v: %.300s", err, bytes.TrimSpace(said.Bytes()))
 }
 
-// runInside runs cases in a world around this process and tells out.
-func runInside(ctx context.Context, opt Options, cases []Case, out io.WriteCloser) error {
+// runInside runs cases and works in a world around this process and tells out.
+func runInside(ctx context.Context, opt Options, cases []Case, works []Work, out io.WriteCloser) error {
 	defer out.Close()
 	w, err := world.Build()
 	if err != nil {
@@ -198,6 +206,13 @@ func runInside(ctx context.Context, opt Options, cases []Case, out io.WriteClose
 		if err = tell.Encode(line{Ended: &res}); err != nil {
 			break
 		}
+	}
+	for _, k := range works {
+		if ctx.Err() != nil || err != nil {
+			break
+		}
+		b := r.work(ctx, s, k)
+		err = tell.Encode(line{Worked: &b})
 	}
 	return errors.Join(err, s.Close())
 }

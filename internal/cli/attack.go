@@ -214,7 +214,7 @@ func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Opt
 		Berm:   env.self,
 		Again:  func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
 		Target: strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Build: env.build(), Isolation: rung, Only: o.only, Short: o.short,
-		Began: v.began, Ended: v.ended,
+		Began: v.began, Ended: v.ended, Worked: v.worked,
 	}
 	if o.against != nil {
 		opt.Against, opt.Target, opt.Isolation = o.against, o.external, "external"
@@ -271,6 +271,30 @@ func (v *attackView) ended(r attack.Result) {
 	fmt.Fprintf(v.env.Stdout, "  %-24s %s %s  %s\n", r.ID, v.paint(colour, fmt.Sprintf("%-14s", r.Verdict)), fmt.Sprintf("%-6s", seen), v.short(r))
 }
 
+// worked shows what became of a program that does normal work.
+func (v *attackView) worked(b attack.Benign) {
+	v.progress.phase("")
+	if v.json {
+		return
+	}
+	if v.family != "benign" {
+		v.family = "benign"
+		fmt.Fprintf(v.env.Stdout, "%s\n", v.paint("1", "programs that do normal work"))
+	}
+	word, colour := "not hindered", "32"
+	switch {
+	case b.NotRun:
+		word, colour = "not run", "2"
+	case b.Hindered:
+		word, colour = "hindered", "1;31"
+	}
+	text := oneLine(b.Evidence)
+	if n := 96; word == "not hindered" && len(text) > n {
+		text = strings.ToValidUTF8(text[:n], "") + "..."
+	}
+	fmt.Fprintf(v.env.Stdout, "  %-24s %s %-6s  %s\n", b.ID, v.paint(colour, fmt.Sprintf("%-14s", word)), "-", text)
+}
+
 // short is the evidence as a table has room for it: all of it where there is
 // something to read.
 func (v *attackView) short(r attack.Result) string {
@@ -294,6 +318,10 @@ func (v *attackView) sum(s attack.Summary) {
 		parts = slices.Insert(parts, 2, fmt.Sprintf("%d unseen", s.Unseen))
 	}
 	fmt.Fprintf(v.env.Stdout, "\n%d cases in %.0f s: %s\n", s.Cases, s.Seconds, strings.Join(parts, ", "))
+	if s.Benign > 0 {
+		colour := map[bool]string{true: "32", false: "1;31"}[s.FalseBlocks == 0]
+		fmt.Fprintf(v.env.Stdout, "%d programs that do normal work: %s\n", s.Benign, v.paint(colour, fmt.Sprintf("%d false blocks", s.FalseBlocks)))
+	}
 }
 
 // again says how each finding, and what could not be judged, is seen once more.
