@@ -26,6 +26,9 @@ built yet; inconclusive, when it could not be judged. SEEN says whether a denial
 or cap that is due was recorded. A breach and an attempt that nobody saw are
 findings.
 
+Programs that do normal work run after them (--only benign). One that is hindered,
+or of which a denial or a cap is recorded, is a false block, and a finding.
+
 Exit code 0 if nothing was found, 1 on a finding, 2 if a case could not be
 judged, 125 if nothing could be measured.
 
@@ -60,7 +63,7 @@ type attackOptions struct {
 
 func (o *attackOptions) flags() flags {
 	return flags{
-		{name: "only", value: "NAME,...", help: "families or cases: " + strings.Join(attack.Families, ", "), set: func(s string) error {
+		{name: "only", value: "NAME,...", help: "families or cases: " + strings.Join(attack.Families, ", ") + ", or benign", set: func(s string) error {
 			o.only = append(o.only, strings.Split(s, ",")...)
 			return nil
 		}},

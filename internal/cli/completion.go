@@ -51,7 +51,7 @@ func (v verb) options() (out []string) {
 
 // values lists the words that a flag takes, where there are few.
 var values = map[string]string{
-	"isolation": "auto gvisor", "min-isolation": "gvisor microvm", "lang": strings.Join(langNames(), " "), "only": strings.Join(attack.Families, " "), "format": "table json",
+	"isolation": "auto gvisor", "min-isolation": "gvisor microvm", "lang": strings.Join(langNames(), " "), "only": strings.Join(append(slices.Clone(attack.Families), "benign"), " "), "format": "table json",
 	"role": "agent operator admin", "sort": "cpu memory age name", "stream": "stdout stderr both", "signal": "TERM INT HUP KILL USR1 USR2",
 }
 

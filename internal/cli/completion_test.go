@@ -41,7 +41,7 @@ func TestBashCompletion(t *testing.T) {
 		{[]string{"berm", "audit", "verify", "with"}, []string{"with space.py"}, false},
 		{[]string{"berm", "serve", "--token-file", "with"}, []string{"with space.py"}, false},
 		{[]string{"berm", "doctor", ""}, nil, false},
-		{[]string{"berm", "attack", "--only", "net"}, []string{"network"}, false},
+		{[]string{"berm", "attack", "--only", "ben"}, []string{"benign"}, false},
 		{[]string{"berm", "run", "--lang", "py"}, []string{"python"}, false},
 		{[]string{"berm", "run", "--mem"}, []string{"--memory"}, false},
 		{[]string{"berm", "run", "with"}, []string{"with space.py"}, false},
