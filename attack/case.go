@@ -27,6 +27,7 @@ type Case struct {
 	Wall      string // what must hold for it to be contained: one of Walls
 	Stays     string // why it is contained even without that wall; "" where it must go red
 	Waits     string // the part that is not built yet; such a case has no program
+	Fact      string // the beginning of the needle's name that it goes for; bare, it must bring that out
 	Drive     string // the Driver that attacks; "" where the program does
 	Long      bool   // left out where there is little time
 	Link      string // world or none; "" is world in the family egress and none in others
@@ -238,6 +239,8 @@ func (c *Case) set(key, value string) (err error) {
 		c.Stays = value
 	case "waits":
 		c.Waits = value
+	case "fact":
+		c.Fact = value
 	case "drive":
 		c.Drive = value
 	case "timeout":

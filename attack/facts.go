@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 )
 
 // hostFacts are needles that need no planting: what only this machine has. A
@@ -50,8 +51,53 @@ func hostFacts() []needle {
 			add("the address of network card "+i.Name, i.HardwareAddr.String())
 		}
 	}
+	for line := range strings.Lines(read("/proc/self/mountinfo")) {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == "/" {
+			add("the mount of the host's root", line)
+		}
+	}
+	for line := range strings.Lines(read("/proc/partitions")) {
+		if f := strings.Fields(line); len(f) == 4 && len(f[2]) > 6 {
+			add("a partition of the host", line)
+			break
+		}
+	}
+	for line := range strings.Lines(read("/proc/self/cgroup")) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && len(f[2]) > 12 {
+			add("the cgroup of the host", f[2])
+			break
+		}
+	}
+	for line := range strings.Lines(read("/proc/iomem")) {
+		if at, what, _ := strings.Cut(strings.TrimSpace(line), " : "); what == "System RAM" && strings.Trim(at, "0-") != "" {
+			add("a range of physical memory", strings.TrimSpace(line))
+		}
+	}
+	if notes := read("/sys/kernel/notes"); len(notes) > 40 {
+		if i := strings.Index(notes, "GNU\x00"); i >= 0 && len(notes) >= i+24 {
+			out = append(out, needle{"the kernel's build id", notes[i+4 : i+24]})
+		}
+	}
+	add("the kernel log", kernelLog())
 	add("the identity of the root file system", rootIdentity())
 	return out
+}
+
+// kernelLog is the longest of the newest lines of the kernel's log, without its
+// time; "" if it cannot be read.
+func kernelLog() (found string) {
+	b := make([]byte, 1<<16)
+	n, _, e := syscall.Syscall(syscall.SYS_SYSLOG, 3, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	if e != 0 {
+		return ""
+	}
+	lines := strings.Split(string(b[:n]), "\n")
+	for _, line := range lines[max(0, len(lines)-20):] {
+		if _, text, ok := strings.Cut(line, "] "); ok && len(text) > len(found) {
+			found = text
+		}
+	}
+	return found
 }
 
 // rootIdentity is, in hex as programs print blocks, what tells the root's block
