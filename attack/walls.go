@@ -28,6 +28,7 @@ var Walls = map[string]string{
 	"terminal":      "what a sandbox says cannot steer a terminal through what Berm says of it",
 	"agent-link":    "what the agent in a sandbox says is bounded and checked",
 	"gateway-link":  "what the gateway of a sandbox asks for is decided again outside of it",
+	"kernel-state":  "keys, shared memory and the memory of processes are kept by a kernel of their own",
 	"here":          "what may be a credential stays out of a working tree that goes in as a copy",
 	"token":         "an agent's token does no more than its ceiling",
 	"tenant":        "a token sees and changes nothing of another tenant",

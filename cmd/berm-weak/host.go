@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -22,16 +23,20 @@ var hostWalls = []wall{
 	{
 		name: "files", without: "files and sockets of the host go in",
 		created: copyTemporaries,
-		handle: around(func(ctx context.Context, c *client.Client, id string, f facts) error {
+		handle: around(func(ctx context.Context, c *client.Client, id string, _ *api.ExecRequest, f facts) error {
 			relay(ctx, c, id, "unix", f.UnixPath, "unix", f.UnixPath)
-			return bringIn(ctx, c, id, f.At)
+			return bringIn(ctx, c, id, f.that(func(at string) bool { return at[0] == '/' && !ofProcess(at) }))
 		}),
 	},
 	{
 		name: "process", without: "what /proc says of processes of the host goes in",
-		handle: around(func(ctx context.Context, c *client.Client, id string, f facts) error {
-			return bringIn(ctx, c, id, f.At)
+		handle: around(func(ctx context.Context, c *client.Client, id string, _ *api.ExecRequest, f facts) error {
+			return bringIn(ctx, c, id, f.that(ofProcess))
 		}),
+	},
+	{
+		name: "kernel-state", without: "programs that read what a kernel keeps are run by the host's",
+		handle: around(onHost),
 	},
 	{
 		name: "here", without: "a working tree goes in with the credentials in it",
@@ -44,16 +49,15 @@ var hostWalls = []wall{
 	},
 	{
 		name: "network", without: "the host's loopback and its abstract sockets are reached",
-		handle: around(func(ctx context.Context, c *client.Client, id string, f facts) error {
+		handle: around(func(ctx context.Context, c *client.Client, id string, _ *api.ExecRequest, f facts) error {
 			relay(ctx, c, id, "abstract", f.Abstract, "unix", "@"+f.Abstract)
 			relay(ctx, c, id, "tcp", fmt.Sprintf("127.0.0.1:%d", f.TCP4), "tcp", fmt.Sprintf("127.0.0.1:%d", f.TCP4))
 			relay(ctx, c, id, "udp", fmt.Sprintf("127.0.0.1:%d", f.UDP4), "udp", fmt.Sprintf("127.0.0.1:%d", f.UDP4))
-			for _, at := range f.At {
-				if strings.Contains(at, ":") {
-					relay(ctx, c, id, "tcp", at, "tcp", at)
-				} else {
-					relay(ctx, c, id, "abstract", at, "unix", "@"+at)
-				}
+			for _, at := range f.that(func(at string) bool { _, _, err := net.SplitHostPort(at); return err == nil }) {
+				relay(ctx, c, id, "tcp", at, "tcp", at)
+			}
+			for _, at := range f.that(func(at string) bool { return strings.HasPrefix(at, f.Abstract) && f.Abstract != "" }) {
+				relay(ctx, c, id, "abstract", at, "unix", "@"+at)
 			}
 			return nil
 		}),
@@ -69,8 +73,20 @@ type facts struct {
 	At       []string `json:"at"`
 }
 
+// that are those places of the case that belong to the wall.
+func (f facts) that(belongs func(at string) bool) (out []string) {
+	for _, at := range f.At {
+		if at != "" && belongs(at) {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+func ofProcess(at string) bool { return strings.HasPrefix(at, "/proc/") }
+
 // around lets before happen ahead of each command that is told facts.
-func around(before func(ctx context.Context, c *client.Client, id string, f facts) error) func(*client.Client, http.Handler) http.Handler {
+func around(before func(ctx context.Context, c *client.Client, id string, r *api.ExecRequest, f facts) error) func(*client.Client, http.Handler) http.Handler {
 	return func(direct *client.Client, next http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			id, is := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/v1/sandboxes/"), "/exec")
@@ -84,7 +100,9 @@ func around(before func(ctx context.Context, c *client.Client, id string, f fact
 			if err == nil && json.Unmarshal(b, &req) == nil && len(req.Args) > 3 && json.Unmarshal([]byte(req.Args[3]), &f) == nil {
 				ctx, cancel := context.WithCancel(r.Context())
 				defer cancel() // relays end with the command
-				err = before(ctx, direct, id, f)
+				if err = before(ctx, direct, id, &req, f); err == nil {
+					b, err = json.Marshal(req)
+				}
 			}
 			if err != nil {
 				http.Error(rw, err.Error(), http.StatusBadGateway)
