@@ -7,17 +7,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A cage is a cgroup around somebody else's sandbox while hostile programs run
 // in it. It is no wall of that sandbox: it is wider than any cap of a case, and
 // keeps the host where the sandbox has none. What is in it can always be ended.
+// It has mounts of its own, and lacks rights that no sandbox should hand on.
 type cage struct {
 	dirs    []string // one on version 2, one for each controller on version 1
+	scratch string   // a folder that goes with it
 	guard   *exec.Cmd
 	release io.Closer
 }
@@ -39,14 +44,18 @@ while [ $n -lt 50 ]; do
 		rmdir -- "$d" 2>/dev/null || left=y
 		[ -d "$d" ] || continue
 	done
-	[ -n "$left" ] || exit 0
+	[ -n "$left" ] || break
 	n=$((n + 1)); sleep 0.1
-done`
+done
+case $BERM_DIR in /*/` + canaryWord + `*) rm -rf -- "$BERM_DIR" ;; esac`
 
 // newCage makes one, or says why this host has none: then nothing hostile may run.
 func newCage() (_ *cage, err error) {
 	name := "berm-attack-" + newCanary()[len(canaryWord):][:12]
 	c := &cage{}
+	if c.scratch, err = os.MkdirTemp("", canaryWord); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			c.open()
@@ -112,7 +121,7 @@ func (c *cage) watch() error {
 	}
 	defer r.Close()
 	c.guard = exec.Command("sh", append([]string{"-c", warden, "berm-attack"}, c.dirs...)...)
-	c.guard.Env, c.guard.Stdin = []string{"PATH=/usr/bin:/bin"}, r
+	c.guard.Env, c.guard.Stdin = []string{"PATH=/usr/bin:/bin", "BERM_DIR=" + c.scratch}, r
 	c.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := c.guard.Start(); err != nil {
 		w.Close()
@@ -140,10 +149,16 @@ func (c *cage) procs() (out []int) {
 	return out
 }
 
-// empty ends all that is in it.
-func (c *cage) empty() error {
+// empty ends all that is in it, and who has left it: those below this process
+// that are not known. nil knows everybody.
+func (c *cage) empty(known map[int]bool) error {
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		left := c.procs()
+		for _, p := range descendants() {
+			if known != nil && !known[p.pid] && !p.zombie {
+				left = append(left, p.pid)
+			}
+		}
 		if len(left) == 0 {
 			return nil
 		}
@@ -154,6 +169,28 @@ func (c *cage) empty() error {
 			return errors.New("processes of the attacked sandbox do not end")
 		}
 	}
+}
+
+// dire are rights over the whole machine that no sandbox needs to be made, and
+// that no namespace bounds: to load modules, to reach hardware, to reboot, to set
+// the clock. Without them the worst sandbox is no danger to the host's kernel.
+var dire = []uintptr{unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_SYS_BOOT, unix.CAP_SYS_TIME, unix.CAP_SYS_PACCT}
+
+// powerless does start where processes that it starts have none of these, also as
+// root. It is done on a thread of its own, which ends with it.
+func powerless(start func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		for _, right := range dire {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, right, 0, 0, 0); err != nil && os.Geteuid() == 0 {
+				done <- fmt.Errorf("take rights away: %w", err)
+				return
+			}
+		}
+		done <- start()
+	}()
+	return <-done
 }
 
 // peak is the most memory that was used in it, and starts to count anew.
@@ -177,4 +214,5 @@ func (c *cage) open() {
 	for _, d := range c.dirs {
 		os.Remove(d)
 	}
+	os.RemoveAll(c.scratch)
 }

@@ -153,7 +153,7 @@ func (x External) ready(ctx context.Context) (*cage, error) {
 func (x External) check(ctx context.Context, cg *cage) error {
 	c := Case{ID: "check", Files: []File{{"main.py", []byte("from prelude import *\nended()\n")}}, Limits: api.Limits{TimeoutSeconds: 20}}
 	var o Observation
-	if err := x.run(ctx, cg, &o, c, nil, target{}, os.TempDir()); err != nil {
+	if err := x.run(ctx, cg, &o, c, nil, target{}); err != nil {
 		return err
 	}
 	if o.Ended {
@@ -167,12 +167,23 @@ func (x External) check(ctx context.Context, cg *cage) error {
 const flood = 64
 
 // run does one case in the cage and fills the observation.
-func (x External) run(ctx context.Context, cg *cage, o *Observation, c Case, needles []needle, t target, dir string) error {
+func (x External) run(ctx context.Context, cg *cage, o *Observation, c Case, needles []needle, t target) error {
 	facts, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
+	dir := filepath.Join(cg.scratch, c.ID)
+	if err := lay(c, dir); err != nil {
+		return err
+	}
 	nonce := newCanary()[len(canaryWord):]
+	defer func() {
+		// Where a program found its own place to write, and it was the host's.
+		left, _ := filepath.Glob("/*/berm-attack-" + nonce + "*")
+		for _, d := range append(left, dir) {
+			os.RemoveAll(d)
+		}
+	}()
 	words, err := x.words(c, dir, nonce, string(facts))
 	if err != nil {
 		return err
@@ -183,7 +194,7 @@ func (x External) run(ctx context.Context, cg *cage, o *Observation, c Case, nee
 	words = cg.inside(words)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Unshareflags: syscall.CLONE_NEWNS}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = time.Second
 	begin, end := "began "+nonce, "ended "+nonce
@@ -197,7 +208,7 @@ func (x External) run(ctx context.Context, cg *cage, o *Observation, c Case, nee
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &bounded{&tail, maxTimes}, over), io.MultiWriter(errs, over)
 	cg.peak()
 	began := time.Now()
-	err = cmd.Run()
+	err = powerless(cmd.Run)
 	o.Elapsed = time.Since(began)
 	o.Began, o.Ended = out.found[begin], out.found[end]
 	o.Bytes = out.bytes + errs.bytes
@@ -251,20 +262,15 @@ func (r *run) external(ctx context.Context, c Case) Observation {
 		defer syscall.Close(fd)
 		t.InheritFD = fd
 	}
-	dir := filepath.Join(r.planting.dir, c.ID)
-	defer os.RemoveAll(dir)
 	w := watch(nil, known)
-	err := r.lay(c, dir)
-	if err == nil {
-		err = r.opt.Against.run(ctx, r.cage, &o, c, r.planting.needles, t, dir)
-	}
+	err := r.opt.Against.run(ctx, r.cage, &o, c, r.planting.needles, t)
 	w.end()
 	if err != nil && o.Failure == "" {
 		o.Failure = err.Error()
 	}
 	o.Tasks, o.Disk = w.tasks, w.disk
 	o.settled("", before, "")
-	if err := r.cage.empty(); err != nil && o.Failure == "" {
+	if err := r.cage.empty(known); err != nil && o.Failure == "" {
 		o.Failure = err.Error()
 	}
 	o.settledAgain(before)
@@ -277,13 +283,9 @@ func (r *run) external(ctx context.Context, c Case) Observation {
 // externalWire is the same on the wire of this process's world.
 func (r *run) externalWire(ctx context.Context, w *world.World, c Case) Observation {
 	o := Observation{External: true}
-	dir, err := os.MkdirTemp("", canaryWord)
+	err := r.opt.Against.run(ctx, r.cage, &o, c, nil, target{})
 	if err == nil {
-		defer os.RemoveAll(dir)
-		err = r.opt.Against.run(ctx, r.cage, &o, c, nil, target{}, dir)
-	}
-	if err == nil {
-		err = r.cage.empty()
+		err = r.cage.empty(nil)
 	}
 	if err != nil {
 		o.Failure = err.Error()
@@ -309,7 +311,7 @@ func (o *Observation) settledAgain(before view) {
 }
 
 // lay puts the program's files where {dir} is.
-func (r *run) lay(c Case, dir string) error {
+func lay(c Case, dir string) error {
 	files, err := c.files()
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)

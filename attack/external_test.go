@@ -75,20 +75,20 @@ func TestExternal(t *testing.T) {
 			"subprocess.Popen(['sleep', '60'], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\nended()\n")},
 		{"other.py", []byte("A = '" + secret + "'\n")}}}
 	var o Observation
-	if err := (External{"env", "{}"}).run(t.Context(), cg, &o, c, []needle{{"the secret", secret}}, target{Home: "/x"}, t.TempDir()); err != nil {
+	if err := (External{"env", "{}"}).run(t.Context(), cg, &o, c, []needle{{"the secret", secret}}, target{Home: "/x"}); err != nil {
 		t.Fatal(err)
 	}
 	if !o.Began || !o.Ended || len(o.Leaks) != 1 || len(cg.procs()) != 1 {
 		t.Errorf("%+v, %d left", o, len(cg.procs()))
 	}
-	if err := cg.empty(); err != nil || len(cg.procs()) != 0 {
+	if err := cg.empty(nil); err != nil || len(cg.procs()) != 0 {
 		t.Errorf("%v, %d left", err, len(cg.procs()))
 	}
 	// One that does not end is ended, a little after its cap.
 	c.Files[0].Data, c.Limits.TimeoutSeconds = []byte("from prelude import *\ndeaf()\nwhile True: pass\n"), 1
 	o = Observation{External: true}
 	began := time.Now()
-	if err := (External{"env", "{}"}).run(t.Context(), cg, &o, c, nil, target{}, t.TempDir()); err != nil || time.Since(began) > 15*time.Second {
+	if err := (External{"env", "{}"}).run(t.Context(), cg, &o, c, nil, target{}); err != nil || time.Since(began) > 15*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 	if r := Judge(c, o); r.Verdict != Breached || !strings.Contains(r.Evidence, "its cap was") {

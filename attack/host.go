@@ -36,14 +36,10 @@ func look(stateDir string) view {
 		name, _, _ := strings.Cut(line, " ")
 		v["module"] = append(v["module"], name)
 	}
-	for _, s := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname",
-		"/proc/sys/kernel/randomize_va_space", "/sys/kernel/uevent_helper"} {
+	for _, s := range settings() {
 		v["setting"] = append(v["setting"], s+" = "+strings.TrimSpace(readText(s)))
 	}
-	agents, _ := filepath.Glob("/sys/fs/cgroup/*/release_agent")
-	for _, a := range agents {
-		v["setting"] = append(v["setting"], a+" = "+strings.TrimSpace(readText(a)))
-	}
+	v["setting"] = append(v["setting"], owned()...)
 	devices, _ := os.ReadDir("/dev")
 	for _, d := range devices {
 		v["device"] = append(v["device"], d.Name())

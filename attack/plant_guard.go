@@ -1,20 +1,26 @@
 package attack
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
 // guard runs beside the suite: a process with a canary in its environment for
 // programs to look for. It goes when its input ends, and takes away what was
 // planted if this process could not: files that are still as they were planted,
-// by their sums, and folders that are empty.
+// by their sums, and folders that are empty. Settings of the host that a hostile
+// program has changed become what they were.
 const guard = `trap "" INT TERM HUP QUIT
 cat >/dev/null
 rm -f -- "$BERM_SOCKET"
 [ -f "$BERM_DIR/planted" ] || exit 0
+while IFS= read -r line; do
+	case $(cat "${line%% = *}" 2>/dev/null) in *` + ownWord + `*) printf '%s\n' "${line#* = }" >"${line%% = *}" ;; esac
+done <"$BERM_DIR/settings"
 while read -r sum path; do
 	[ "$sum" != dir ] && [ "$(sha256sum <"$path" 2>/dev/null)" = "$sum  -" ] && rm -f -- "$path"
 done <"$BERM_DIR/planted"
@@ -29,8 +35,14 @@ func (p *planting) hold() error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(p.list(), nil, 0o600); err != nil {
-		return err
+	var was strings.Builder
+	for _, s := range settings() {
+		fmt.Fprintf(&was, "%s = %s\n", s, strings.TrimSpace(readText(s)))
+	}
+	for path, text := range map[string]string{filepath.Join(p.dir, "settings"): was.String(), p.list(): ""} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return err
+		}
 	}
 	v := newCanary()
 	cmd := exec.Command(sh, "-c", guard, "berm-attack")

@@ -17,9 +17,9 @@ class Carried(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 sys.meta_path.insert(0, Carried())
-for base in ("/workspace", None, "/dev/shm", os.path.expanduser("~")):
+for base in ("/workspace", None, "/dev/shm", "/root"):
     try:
-        os.chdir(tempfile.mkdtemp(prefix="attack-", dir=base))
+        os.chdir(tempfile.mkdtemp(prefix="berm-attack-%s-" % sys.argv[1], dir=base))
         break
     except OSError:
         pass
