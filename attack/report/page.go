@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -102,7 +103,7 @@ func page(doc []byte) ([]byte, error) {
 func look(rep attack.Report) view {
 	v := view{Report: rep, Policy: policy, Style: template.CSS(style), Day: rep.Date.UTC().Format("2 January 2006, 15:04 UTC")}
 	for i, r := range rep.Cases {
-		it := show(i, r)
+		it := show(i, r, rep.Command)
 		k := slices.IndexFunc(v.Families, func(f familyView) bool { return f.Name == r.Family })
 		if k < 0 {
 			k, v.Families = len(v.Families), append(v.Families, familyView{Name: r.Family})
@@ -151,8 +152,8 @@ func order(family string) int {
 	return len(attack.Families)
 }
 
-func show(i int, r attack.Result) item {
-	it := item{Result: r, Anchor: fmt.Sprintf("c%d", i+1), Again: "berm attack --only " + r.ID}
+func show(i int, r attack.Result, command string) item {
+	it := item{Result: r, Anchor: fmt.Sprintf("c%d", i+1), Again: again(command, r.ID)}
 	switch {
 	case r.Verdict == attack.Breached:
 		it.Class, it.Word = "breached", "breached"
@@ -167,6 +168,13 @@ func show(i int, r attack.Result) item {
 	}
 	it.Mark = mark(it.Class)
 	return it
+}
+
+var onlyShape = regexp.MustCompile(`^berm attack --only [^ ']+`)
+
+// again is the command that made the report, with this case alone.
+func again(command, id string) string {
+	return onlyShape.ReplaceAllLiteralString(cmp.Or(command, "berm attack"), "berm attack") + " --only " + id
 }
 
 // tally is how a family did, in words.

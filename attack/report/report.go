@@ -54,6 +54,26 @@ func Read(file []byte) (attack.Report, error) {
 	return rep, err
 }
 
+// Convert gives a report that was read another form, with the signature that it
+// has where there is a place for one.
+func Convert(form string, file []byte) ([]byte, error) {
+	doc, err := document(file)
+	if err != nil {
+		return nil, err
+	}
+	rep, _, err := parse(doc)
+	if err != nil {
+		return nil, err
+	}
+	switch form { // with all that is in it, also what this version does not know
+	case "json":
+		return append(bytes.TrimSpace(doc), '\n'), nil
+	case "html":
+		return page(doc)
+	}
+	return Write(form, rep)
+}
+
 // marshal is the document as it is printed: one line.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer

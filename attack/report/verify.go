@@ -23,8 +23,8 @@ type Check struct {
 	Report attack.Report `json:"-"`
 }
 
-// maxFile bounds a page: its document, and what was made of it.
-const maxFile = 6 * maxDocument
+// MaxFile bounds a page: its document, and what was made of it.
+const MaxFile = 6 * maxDocument
 
 // Verify checks a report. trusted are public keys in hex; if there are any, one
 // of them must have signed it. An error means that it could not be read.
@@ -106,8 +106,8 @@ func isPage(file []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(file), []
 // document finds the JSON in a file.
 func document(file []byte) ([]byte, error) {
 	switch {
-	case len(file) > maxFile:
-		return nil, fmt.Errorf("it is larger than %d MiB", maxFile>>20)
+	case len(file) > MaxFile:
+		return nil, fmt.Errorf("it is larger than %d MiB", MaxFile>>20)
 	case len(bytes.TrimSpace(file)) == 0:
 		return nil, fmt.Errorf("%w: it is empty", errNoReport)
 	case !isPage(file):

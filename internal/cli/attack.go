@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -49,6 +50,7 @@ meanwhile.
   berm attack --only exhaustion,credentials
   berm attack --against 'bwrap --unshare-all --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp {}'
   berm attack --json | jq '.cases[] | select(.verdict != "contained")'
+  berm attack --format html -o report.html && berm attack verify report.html
 `
 
 type attackOptions struct {
@@ -58,11 +60,11 @@ type attackOptions struct {
 	short     bool
 	against   attack.External
 	external  string // the same as it was given
-	json      bool
+	out       attackOut
 }
 
 func (o *attackOptions) flags() flags {
-	return flags{
+	return append(flags{
 		{name: "only", value: "NAME,...", help: "families or cases: " + strings.Join(attack.Families, ", ") + ", or benign", set: func(s string) error {
 			o.only = append(o.only, strings.Split(s, ",")...)
 			return nil
@@ -77,22 +79,15 @@ func (o *attackOptions) flags() flags {
 			return err
 		}},
 		{name: "short", help: "without the cases that take long", set: toggle(&o.short)},
-		{name: "format", value: "table|json", help: "how to report (default: table)", set: func(s string) error {
-			if s != "table" && s != "json" {
-				return &fault{"--format " + s, "is not one of table, json", "berm attack --format json"}
-			}
-			o.json = s == "json"
-			return nil
-		}},
-		{name: "json", help: "the same as --format json", set: toggle(&o.json)},
-	}
+	}, o.out.flags()...)
 }
 
 func attackVerb() verb {
 	return verb{
 		name: "attack", own: true, summary: "try to get past the walls, and judge it from outside",
-		usage: "[--only NAME,...] [--isolation KIND,...] [--against COMMAND] [--short] [--format table|json]",
+		usage: "[--only NAME,...] [--isolation KIND,...] [--against COMMAND] [--short] [--format FORM] [-o FILE] | verify REPORT | render REPORT",
 		flags: func() flags { return new(attackOptions).flags() }, about: attackAbout,
+		subs: []verb{attackVerifyVerb(), attackRenderVerb()},
 		run: func(ctx context.Context, env *Env, args []string) int {
 			var o attackOptions
 			rest, _, err := append(o.flags(), globalFlags(env)...).parse(args)
@@ -109,6 +104,9 @@ func attackVerb() verb {
 			case env.Open == nil:
 				err = &fault{"attack", "this build cannot start sandboxes", "berm version"}
 			}
+			if err == nil {
+				err = o.out.ready(env)
+			}
 			if err != nil {
 				return env.fail(err)
 			}
@@ -120,7 +118,7 @@ func attackVerb() verb {
 func (env *Env) attack(ctx context.Context, o attackOptions, absent map[string]string) int {
 	ctx, in := env.interruptible(ctx, func() {}, 0)
 	defer in.stop()
-	v := attackView{env: env, json: o.json}
+	v := attackView{env: env, out: o.out.table(env)}
 	if isTerminal(env.Stderr) {
 		v.progress.w = env.Stderr
 	}
@@ -134,13 +132,10 @@ func (env *Env) attack(ctx context.Context, o attackOptions, absent map[string]s
 	if err != nil {
 		return env.fail(err)
 	}
-	if o.json {
-		if code := env.print(rep); code != exitOK {
-			return code
-		}
-	} else {
-		v.sum(rep.Summary)
-		v.again(o, rep)
+	v.sum(rep.Summary)
+	v.again(o, rep)
+	if err := o.out.deliver(env, rep); err != nil {
+		return env.fail(err)
 	}
 	switch {
 	case rep.Summary.Findings > 0:
@@ -216,7 +211,7 @@ func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Opt
 		},
 		Berm:   env.self,
 		Again:  func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
-		Target: strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Build: env.build(), Isolation: rung, Only: o.only, Short: o.short,
+		Target: strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Isolation: rung, Only: o.only, Short: o.short,
 		Began: v.began, Ended: v.ended, Worked: v.worked,
 	}
 	if o.against != nil {
@@ -250,7 +245,7 @@ func (env *Env) self(ctx context.Context, args ...string) *exec.Cmd {
 // An attackView shows verdicts to a person as they come.
 type attackView struct {
 	env      *Env
-	json     bool
+	out      io.Writer
 	progress progress
 	family   string
 }
@@ -259,30 +254,24 @@ func (v *attackView) began(c attack.Case) { v.progress.phase("case " + c.ID) }
 
 func (v *attackView) ended(r attack.Result) {
 	v.progress.phase("")
-	if v.json {
-		return
-	}
 	if r.Family != v.family {
 		v.family = r.Family
-		fmt.Fprintf(v.env.Stdout, "%s\n", v.paint("1", r.Family))
+		fmt.Fprintf(v.out, "%s\n", v.paint("1", r.Family))
 	}
 	seen := "-"
 	if r.Seen != nil {
 		seen = map[bool]string{true: "seen", false: v.paint("31", "unseen")}[*r.Seen]
 	}
 	colour := map[string]string{attack.Contained: "32", attack.Breached: "1;31", attack.Inconclusive: "33", attack.NotApplicable: "2"}[r.Verdict]
-	fmt.Fprintf(v.env.Stdout, "  %-24s %s %s  %s\n", r.ID, v.paint(colour, fmt.Sprintf("%-14s", r.Verdict)), fmt.Sprintf("%-6s", seen), v.short(r))
+	fmt.Fprintf(v.out, "  %-24s %s %s  %s\n", r.ID, v.paint(colour, fmt.Sprintf("%-14s", r.Verdict)), fmt.Sprintf("%-6s", seen), v.short(r))
 }
 
 // worked shows what became of a program that does normal work.
 func (v *attackView) worked(b attack.Benign) {
 	v.progress.phase("")
-	if v.json {
-		return
-	}
 	if v.family != "benign" {
 		v.family = "benign"
-		fmt.Fprintf(v.env.Stdout, "%s\n", v.paint("1", "programs that do normal work"))
+		fmt.Fprintf(v.out, "%s\n", v.paint("1", "programs that do normal work"))
 	}
 	word, colour := "not hindered", "32"
 	switch {
@@ -295,7 +284,7 @@ func (v *attackView) worked(b attack.Benign) {
 	if n := 96; word == "not hindered" && len(text) > n {
 		text = strings.ToValidUTF8(text[:n], "") + "..."
 	}
-	fmt.Fprintf(v.env.Stdout, "  %-24s %s %-6s  %s\n", b.ID, v.paint(colour, fmt.Sprintf("%-14s", word)), "-", text)
+	fmt.Fprintf(v.out, "  %-24s %s %-6s  %s\n", b.ID, v.paint(colour, fmt.Sprintf("%-14s", word)), "-", text)
 }
 
 // short is the evidence as a table has room for it: all of it where there is
@@ -320,10 +309,10 @@ func (v *attackView) sum(s attack.Summary) {
 	if s.Unseen > 0 {
 		parts = slices.Insert(parts, 2, fmt.Sprintf("%d unseen", s.Unseen))
 	}
-	fmt.Fprintf(v.env.Stdout, "\n%d cases in %.0f s: %s\n", s.Cases, s.Seconds, strings.Join(parts, ", "))
+	fmt.Fprintf(v.out, "\n%d cases in %.0f s: %s\n", s.Cases, s.Seconds, strings.Join(parts, ", "))
 	if s.Benign > 0 {
 		colour := map[bool]string{true: "32", false: "1;31"}[s.FalseBlocks == 0]
-		fmt.Fprintf(v.env.Stdout, "%d programs that do normal work: %s\n", s.Benign, v.paint(colour, fmt.Sprintf("%d false blocks", s.FalseBlocks)))
+		fmt.Fprintf(v.out, "%d programs that do normal work: %s\n", s.Benign, v.paint(colour, fmt.Sprintf("%d false blocks", s.FalseBlocks)))
 	}
 }
 
@@ -337,13 +326,13 @@ func (v *attackView) again(o attackOptions, rep attack.Report) {
 	}
 	if len(ids) > 0 {
 		o.only = slices.Compact(slices.Sorted(slices.Values(ids)))
-		fmt.Fprintf(v.env.Stdout, "again: %s\n", o.command())
+		fmt.Fprintf(v.out, "again: %s\n", o.command())
 	}
 }
 
 // paint colours text on a terminal only.
 func (v *attackView) paint(code, text string) string {
-	if !isTerminal(v.env.Stdout) {
+	if v.out != v.env.Stdout || !isTerminal(v.env.Stdout) {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"

@@ -129,12 +129,21 @@ type verb struct {
 	about   string // the rest of `berm help VERB`
 	own     bool   // it is or starts what it needs: no daemon to name
 	run     func(ctx context.Context, env *Env, args []string) int
-	subs    []verb // of a group of verbs, which does nothing itself
+	subs    []verb // of a group of verbs, which does nothing itself if it has no run
 }
 
 // verbs is the table of all verbs, in the order of `berm help`.
 func verbs() []verb {
 	return slices.Concat([]verb{runVerb(), diffVerb(), applyVerb()}, daemonVerbs(), moreVerbs(), []verb{completionVerb(), versionVerb(), helpVerb()})
+}
+
+// group says whether what follows a verb is one of its own.
+func (v verb) group(rest []string) bool {
+	if v.run == nil || len(rest) == 0 {
+		return v.run == nil
+	}
+	_, is := findIn(v.subs, rest[0])
+	return is
 }
 
 func find(name string) (verb, bool) { return findIn(verbs(), name) }
@@ -167,7 +176,7 @@ func Main(ctx context.Context, env Env) int {
 		return env.fail(noVerb("berm", verbs(), rest))
 	}
 	path := rest[:1]
-	if v.subs != nil {
+	if v.group(rest[1:]) {
 		if len(rest) == 1 || slices.Contains([]string{"-h", "--help", "help"}, rest[1]) {
 			return help(&env, env.Stdout, path)
 		}

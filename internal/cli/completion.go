@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/bermhq/berm/attack"
+	"github.com/bermhq/berm/attack/report"
 )
 
 func completionVerb() verb {
@@ -51,12 +52,12 @@ func (v verb) options() (out []string) {
 
 // values lists the words that a flag takes, where there are few.
 var values = map[string]string{
-	"isolation": "auto gvisor", "min-isolation": "gvisor microvm", "lang": strings.Join(langNames(), " "), "only": strings.Join(append(slices.Clone(attack.Families), "benign"), " "), "format": "table json",
+	"isolation": "auto gvisor", "min-isolation": "gvisor microvm", "lang": strings.Join(langNames(), " "), "only": strings.Join(append(slices.Clone(attack.Families), "benign"), " "), "format": "table " + strings.Join(report.Forms, " "),
 	"role": "agent operator admin", "sort": "cpu memory age name", "stream": "stdout stderr both", "signal": "TERM INT HUP KILL USR1 USR2",
 }
 
 // words lists what may follow a verb, where there is little.
-var words = map[string]string{"completion": "bash zsh fish", "bench": "run exec files"}
+var words = map[string]string{"completion": "bash zsh fish", "bench": "run exec files", "attack": "verify render"}
 
 // named says what the arguments of a verb name: sandboxes, commands, both, or
 // sandboxes and files.
@@ -66,7 +67,7 @@ var named = map[string]string{
 }
 
 // withFiles are verbs whose arguments may be files of this host.
-var withFiles = []string{"run", "cp", "verify", "diff", "apply"}
+var withFiles = []string{"run", "cp", "verify", "render", "diff", "apply"}
 
 // bash writes a function that finds the verb, past flags and their values, and
 // offers what may stand at the cursor: verbs and flags from a table, ids from the
@@ -102,10 +103,17 @@ func bash(w io.Writer) {
 			bashVerb(w, v, "")
 			continue
 		}
-		fmt.Fprintf(w, "      case $sub in\n      '') _berm_words '%s --help'; return ;;\n", strings.Join(names(v.subs), " "))
+		fmt.Fprint(w, "      case $sub in\n")
+		if v.run == nil {
+			fmt.Fprintf(w, "      '') _berm_words '%s --help'; return ;;\n", strings.Join(names(v.subs), " "))
+		}
 		for _, s := range v.subs {
 			fmt.Fprintf(w, "      %s)\n", s.name)
 			bashVerb(w, s, v.name)
+		}
+		if v.run != nil {
+			fmt.Fprint(w, "      *)\n")
+			bashVerb(w, v, "")
 		}
 		fmt.Fprint(w, "      esac\n      return ;;\n")
 	}
