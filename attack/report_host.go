@@ -81,18 +81,20 @@ func brief(s string) string { return fmt.Sprintf("%.160s", Plain(s)) }
 // thisSuite is what is embedded here.
 func thisSuite() (s Suite) {
 	h := sha256.New()
-	fs.WalkDir(embedded, "cases", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	for _, of := range []fs.FS{embedded, embeddedWorks} {
+		fs.WalkDir(of, ".", func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			b, err := fs.ReadFile(of, path)
+			fmt.Fprintf(h, "%s %d\n", path, len(b))
+			h.Write(b)
+			if strings.HasPrefix(path, "cases/") && filepath.Ext(path) == ".txtar" {
+				s.Cases++
+			}
 			return err
-		}
-		b, err := embedded.ReadFile(path)
-		fmt.Fprintf(h, "%s %d\n", path, len(b))
-		h.Write(b)
-		if filepath.Ext(path) == ".txtar" {
-			s.Cases++
-		}
-		return err
-	})
+		})
+	}
 	s.SHA256 = hex.EncodeToString(h.Sum(nil))
 	return s
 }

@@ -82,6 +82,7 @@ func TestPlain(t *testing.T) {
 		"as it is: é ü 漢字 → \"quoted\"":    "as it is: é ü 漢字 → \"quoted\"",
 		"two\nlines\tand\x1b[2J":           `two lines and\u{1b}[2J`,
 		"admin\u202edetouner\u2069 \u200b": `admin\u{202e}detouner\u{2069} \u{200b}`,
+		"##vso[x] ###":                     `#\u{23}vso[x] #\u{23}#`,
 		"\xff\xfe":                         "?",
 		"a\u0300\u0300\u0300":              `a\u{300}\u{300}\u{300}`,
 		"\u2028\u2029\ufeff\u00a0\u00ad":   `\u{2028}\u{2029}\u{feff}\u{a0}\u{ad}`,
@@ -98,7 +99,7 @@ func FuzzHarmless(f *testing.F) {
 	f.Add(strings.Repeat("\u0301", 3000))
 	f.Fuzz(func(t *testing.T, s string) {
 		got := harmless(s)
-		if !utf8.ValidString(got) || len(got) > maxEvidence+3 || slices.ContainsFunc([]rune(got), unseen) {
+		if !utf8.ValidString(got) || len(got) > maxEvidence+3 || slices.ContainsFunc([]rune(got), unseen) || strings.Contains(got, "##") {
 			t.Errorf("%q is %q", s, got)
 		}
 		if again := harmless(got); len(got) <= maxEvidence && again != got {

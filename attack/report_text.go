@@ -23,10 +23,18 @@ func harmless(s string) string {
 
 // Plain is a text of unknown origin as one line in which everything can be seen:
 // no terminal obeys it, no letter hides, nothing changes the order in which the
-// rest is read.
+// rest is read. Two number signs are never together: CI servers take what
+// follows them, in any line of a log, for a command.
 func Plain(s string) string {
 	var b strings.Builder
+	last := ' '
 	for _, r := range strings.ToValidUTF8(s, "?") {
+		if r == '#' && last == '#' {
+			b.WriteString(`\u{23}`)
+			last = ' '
+			continue
+		}
+		last = r
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
 			b.WriteByte(' ')

@@ -55,7 +55,7 @@ type (
 
 // junit is a suite for each family on each rung, and one for benign programs. A
 // breach, an attempt that nobody saw and a false block fail; what could not be
-// judged is an error; what does not apply is skipped.
+// judged is an error; what does not apply or was not run is skipped.
 func junit(rep attack.Report) ([]byte, error) {
 	out := suites{Name: "berm attack"}
 	out.seconds = rep.Summary.Seconds
@@ -89,7 +89,10 @@ func junit(rep attack.Report) ([]byte, error) {
 	}
 	for _, b := range rep.Benign {
 		c := testcase{Class: class(b.Isolation, "benign"), Name: text(b.ID), Out: text(b.Evidence)}
-		if b.Hindered {
+		switch {
+		case b.NotRun:
+			c.Skipped, c.Out = &outcome{Message: text(b.Evidence)}, ""
+		case b.Hindered:
 			c.Failure, c.Out = &outcome{"it does normal work and was hindered", "false-block", text(b.Evidence)}, ""
 		}
 		suiteOf("benign", b.Isolation).add(c, b.Seconds)

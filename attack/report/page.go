@@ -76,6 +76,7 @@ type benignView struct {
 	attack.Benign
 	Anchor string
 	Class  string
+	Word   string
 	Mark   picture
 }
 
@@ -129,8 +130,14 @@ func look(rep attack.Report) view {
 		v.Families[i].Count = tally(f.Items)
 	}
 	for i, b := range rep.Benign {
-		class := map[bool]string{true: "blocked", false: "held"}[b.Hindered]
-		v.Benign = append(v.Benign, benignView{b, fmt.Sprintf("b%d", i+1), class, mark(class)})
+		class, word := "held", "free"
+		switch {
+		case b.Hindered:
+			class, word = "blocked", "hindered"
+		case b.NotRun:
+			class, word = "none", "not run"
+		}
+		v.Benign = append(v.Benign, benignView{b, fmt.Sprintf("b%d", i+1), class, word, mark(class)})
 	}
 	v.headline()
 	v.Bar = bar(rep.Summary.Count)

@@ -54,6 +54,7 @@ func sample(t testing.TB) attack.Report {
 	for i, what := range []string{"a build", "an archive", "a web page"} {
 		rep.Benign = append(rep.Benign, attack.Benign{ID: fmt.Sprintf("benign-%d", i), Goal: what, Isolation: "gvisor", Hindered: i == 2, Evidence: "exit code 0, as it is natively", Seconds: .8})
 	}
+	rep.Benign = append(rep.Benign, attack.Benign{ID: "benign-git", Goal: "a commit", Isolation: "gvisor", NotRun: true, Evidence: "git is not on this host"})
 	rep.Summary = attack.Sum(rep.Cases, rep.Benign)
 	rep.Summary.Seconds = 212.5
 	return rep
