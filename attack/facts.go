@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostFacts are needles that need no planting: what only this machine has. A
@@ -87,8 +88,8 @@ func hostFacts() []needle {
 // time; "" if it cannot be read.
 func kernelLog() (found string) {
 	b := make([]byte, 1<<16)
-	n, _, e := syscall.Syscall(syscall.SYS_SYSLOG, 3, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
-	if e != 0 {
+	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, b)
+	if err != nil {
 		return ""
 	}
 	lines := strings.Split(string(b[:n]), "\n")
