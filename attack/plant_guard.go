@@ -17,16 +17,17 @@ import (
 const guard = `trap "" INT TERM HUP QUIT
 cat >/dev/null
 rm -f -- "$BERM_SOCKET"
-[ -f "$BERM_DIR/planted" ] || exit 0
+cd "$BERM_DIR" || exit
 while IFS= read -r line; do
 	case $(cat "${line%% = *}" 2>/dev/null) in *` + ownWord + `*) printf '%s\n' "${line#* = }" >"${line%% = *}" ;; esac
-done <"$BERM_DIR/settings"
-while read -r sum path; do
-	[ "$sum" != dir ] && [ "$(sha256sum <"$path" 2>/dev/null)" = "$sum  -" ] && rm -f -- "$path"
-done <"$BERM_DIR/planted"
-sed -n '1!G;h;$p' "$BERM_DIR/planted" | while read -r sum path; do
-	[ "$sum" = dir ] && rmdir -- "$path" 2>/dev/null
-done
+done <settings
+if command -v sha256sum >/dev/null; then
+	sha256sum -c planted 2>/dev/null | sed -n 's/: OK$//p'
+else
+	sed 's/^[^ ]*  //' planted | while read -r path; do grep -lF "` + canaryWord + `" "$path"; done 2>/dev/null
+fi | tr '\n' '\0' | xargs -0 rm -f --
+sed -n 's/^dir  //p' planted | sed '1!G;h;$!d' | tr '\n' '\0' | xargs -0 rmdir -- 2>/dev/null
+cd /
 case $BERM_DIR in /*/` + canaryWord + `*) rm -rf -- "$BERM_DIR" ;; esac`
 
 // hold starts the guard. It comes first, so that it knows of everything.
