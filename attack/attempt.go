@@ -34,7 +34,8 @@ type attempt struct {
 	known     map[int]bool // processes from before the session
 	words     string       // what Berm itself wrote about it
 	egress    json.RawMessage
-	nonce     string // that the program prints
+	nonce     string     // that the program prints
+	n         *neighbour // nil: none
 	tail      bytes.Buffer
 }
 
@@ -47,9 +48,24 @@ func (a *attempt) run(ctx context.Context) error {
 	limit := time.Duration(a.c.Limits.TimeoutSeconds * float64(time.Second))
 	ctx, cancel := context.WithTimeout(ctx, limit+30*time.Second)
 	defer cancel()
-	w := watch(a.paths, a.known)
+	var aside map[int]bool
+	if a.c.Family == exhaustion {
+		n, err := moveIn(ctx, a.s, a.isolation)
+		if err != nil {
+			return err
+		}
+		a.n, aside = n, n.pids
+		defer func() {
+			if slowed(a.o.Neighbour, nil) { // the case's sandbox is gone by now
+				a.o.Control, _ = beside(context.WithoutCancel(ctx), a.s, a.isolation, a.c.Limits)
+			}
+			n.leave()
+		}()
+	}
+	w := watch(a.paths, a.known, aside)
 	defer func() {
 		w.end()
+		a.o.Serving = w.serving
 		a.o.Looked, a.o.Loose = w.looked, w.missing()
 		a.o.Tasks, a.o.Memory, a.o.Disk = w.tasks, w.memory, w.disk
 	}()
@@ -98,18 +114,28 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 		return err
 	}
 	program := a.c.Files[0].Name
+	share := func() float64 { return -1 }
 	out, errs := newSink(a.needles, begin, end), newSink(a.needles)
 	out.onMark = func(m string) {
 		if m == begin {
 			w.confined()
+			m := newMeter(w.born())
+			share = m.share
 		}
+	}
+	if a.n != nil {
+		a.n.listen(ctx)
 	}
 	started := time.Now()
 	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{
 		Args: []string{interpreters[path.Ext(program)], program, a.nonce, string(facts)},
 		Env:  map[string]string{"PYTHONDONTWRITEBYTECODE": "1"},
 	}, client.Stdio{Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}), Stderr: errs})
-	a.o.Elapsed = time.Since(started)
+	a.o.Elapsed, a.o.CPUs = time.Since(started), share()
+	if a.n != nil {
+		a.n.hush()
+		a.o.Neighbour, a.o.Unserved = a.n.figures(), a.n.failed
+	}
 	a.o.Began, a.o.Ended = out.found[begin], out.found[end]
 	a.o.Bytes = out.bytes + errs.bytes
 	a.o.Took, a.o.Slowest = took(a.tail.Bytes())

@@ -47,6 +47,7 @@ type Case struct {
 
 	// Bounds on what the host sees of the sandbox; 0 is none.
 	HostMemory, HostTasks, HostDisk int64
+	HostCPUs                        float64 // processors' worth of time
 
 	Files []File
 }
@@ -58,13 +59,14 @@ type File struct {
 }
 
 // Families, in the order of the report.
-var Families = []string{egress, credentials, "exhaustion", "escape", "api"}
+var Families = []string{egress, credentials, exhaustion, "escape", "api"}
 
 // egress is the family of attacks on the network, credentials of those on what
-// the host logs in with.
+// the host logs in with, exhaustion of those that use up what others need.
 const (
 	egress      = "egress"
 	credentials = "credentials"
+	exhaustion  = "exhaustion"
 )
 
 // wire says whether the case runs in a world of its own, on a wire.
@@ -259,6 +261,10 @@ func (c *Case) set(key, value string) (err error) {
 		c.HostMemory, err = size(value)
 	case "host-disk":
 		c.HostDisk, err = size(value)
+	case "cpus":
+		c.Limits.CPUs, err = strconv.ParseFloat(value, 64)
+	case "host-cpus":
+		c.HostCPUs, err = strconv.ParseFloat(value, 64)
 	case "host-tasks":
 		c.HostTasks, err = strconv.ParseInt(value, 10, 32)
 	case "ending":

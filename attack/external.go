@@ -120,7 +120,7 @@ var oursOnly = map[string]string{
 	"filter": "it is about the process that runs a sandbox", "rights": "it is about the process that runs a sandbox",
 	"namespaces": "it is about the process that runs a sandbox", "cgroup": "it is about the process that runs a sandbox",
 	"token": "it speaks to Berm's API", "tenant": "it speaks to Berm's API", "record": "it reads Berm's records",
-	"events": "it is about Berm's records", "snapshot": "it is about Berm's snapshots",
+	"events": "it is about Berm's records", "cpu": "what it may take of the processors is asked of Berm's API", "snapshot": "it is about Berm's snapshots",
 }
 
 // unfit is why a case says nothing of another sandbox.
@@ -262,7 +262,7 @@ func (r *run) external(ctx context.Context, c Case) Observation {
 		defer syscall.Close(fd)
 		t.InheritFD = fd
 	}
-	w := watch(nil, known)
+	w := watch(nil, known, nil)
 	err := r.opt.Against.run(ctx, r.cage, &o, c, r.planting.needles, t)
 	w.end()
 	if err != nil && o.Failure == "" {

@@ -50,6 +50,13 @@ type Observation struct {
 	Tasks, Memory, Disk    int64 // peaks on the host
 	MemoryLost, DiskLost   int64 // what the host has less than before
 	MemorySlack, DiskSlack int64 // how much of that may be anybody's
+
+	CPUs    float64 // processors' worth of time that it took; negative if that was not seen
+	Serving Serving // of Berm's own processes
+
+	Neighbour *Neighbour // nil: there was none
+	Control   *Neighbour // the same beside an honest program; only where the neighbour was slow
+	Unserved  []string   // why commands of the neighbour's failed
 }
 
 // hang is longer than any attempt on the wire may take, however busy the host.
@@ -69,7 +76,7 @@ const within = 2 * time.Second
 
 // Judge gives the verdict on a case. It is pure.
 func Judge(c Case, o Observation) Result {
-	r := Result{ID: c.ID, Family: c.Family, Wall: c.Wall, Goal: c.Goal, Isolation: o.Isolation, Boundary: o.Boundary}
+	r := Result{ID: c.ID, Family: c.Family, Wall: c.Wall, Goal: c.Goal, Isolation: o.Isolation, Boundary: o.Boundary, Neighbour: o.Neighbour}
 	if c.Waits != "" {
 		r.Verdict, r.Evidence = NotApplicable, "waits for a part that is not built yet: "+c.Waits
 		return r
@@ -118,6 +125,7 @@ func breaches(c Case, o Observation) (out []string) {
 	if o.Elapsed > limit+within {
 		out = append(out, fmt.Sprintf("it ran for %.1f s, its cap was %.1f s", o.Elapsed.Seconds(), limit.Seconds()))
 	}
+	out = append(out, disturbances(c, o)...)
 	for _, b := range []struct {
 		what          string
 		most, reached int64
@@ -146,6 +154,24 @@ func mostTasks(c Case, o Observation) int64 {
 		return c.Limits.Pids + 40
 	}
 	return c.HostTasks
+}
+
+// disturbances are what others had to suffer.
+func disturbances(c Case, o Observation) (out []string) {
+	if c.HostCPUs > 0 && o.CPUs > c.HostCPUs {
+		out = append(out, fmt.Sprintf("it took %.2f processors, the most is %.2f", o.CPUs, c.HostCPUs))
+	}
+	if s := o.Serving; s.Descriptors > servingDescriptors || s.Memory > servingMemory {
+		out = append(out, fmt.Sprintf("Berm's own processes held %d descriptors and %d MiB, the most is %d and %d", s.Descriptors, s.Memory>>20, servingDescriptors, servingMemory>>20))
+	}
+	if n := len(o.Unserved); n > 0 {
+		out = append(out, fmt.Sprintf("a neighbour was not served %d times of %d: %.200s", n, o.Neighbour.Samples, o.Unserved[0]))
+	}
+	if o.Control != nil && slowed(o.Neighbour, o.Control) {
+		out = append(out, fmt.Sprintf("a neighbour had less than its share: half of its commands took over %.0f ms, alone %.0f, beside a plain loop %.0f",
+			o.Neighbour.P50MS, o.Neighbour.AloneP50MS, o.Control.P50MS))
+	}
+	return out
 }
 
 // untrue says where an ending is not what the contract names. The exit code of a
@@ -179,6 +205,12 @@ func doubts(c Case, o Observation) (out []string) {
 	}
 	if len(o.Cut) > 0 && o.Failure == "" && !o.External {
 		out = append(out, "the policy allows "+strings.Join(o.Cut, " and ")+", which was not reached: that others were not proves nothing")
+	}
+	if c.HostCPUs > 0 && o.CPUs < 0 && len(out) == 0 {
+		out = append(out, "what it took of the processors was not seen")
+	}
+	if o.Control == nil && slowed(o.Neighbour, nil) {
+		out = append(out, fmt.Sprintf("a neighbour's commands took %.0f ms, and how long they take beside an honest program is not known", o.Neighbour.P50MS))
 	}
 	if o.CanLook && o.Looked == 0 && len(out) == 0 {
 		out = append(out, "no process of the sandbox was seen on the host")
@@ -222,6 +254,15 @@ func clean(c Case, o Observation) string {
 	}
 	if o.Looked > 0 {
 		parts = append(parts, fmt.Sprintf("%d host processes, each filtered, without rights and network", o.Looked))
+	}
+	if c.HostCPUs > 0 {
+		parts = append(parts, fmt.Sprintf("%.2f processors' worth of time, of at most %.2f", o.CPUs, c.HostCPUs))
+	}
+	if n := o.Neighbour; n != nil {
+		parts = append(parts, fmt.Sprintf("a neighbour was served %d times, half within %.0f ms (alone %.0f), all within %.0f", n.Samples, n.P50MS, n.AloneP50MS, n.MaxMS))
+	}
+	if s := o.Serving; s.Processes > 0 && c.Family == exhaustion {
+		parts = append(parts, fmt.Sprintf("Berm's own processes held at most %d descriptors and %d MiB", s.Descriptors, s.Memory>>20))
 	}
 	peaks := fmt.Sprintf("at most %d tasks", o.Tasks)
 	if o.Memory > 0 {

@@ -31,6 +31,8 @@ func TestJudge(t *testing.T) {
 	links := testCase(api.EndExit, func(c *Case) { c.Out, c.Denied = []string{"*"}, []string{"out.symlink"} })
 	alive := testCase(api.EndExit, func(c *Case) { c.Exit, c.Alive = 37, true })
 	wire := testCase(api.EndExit, func(c *Case) { c.Family, c.Denied = egress, []string{"udp", "no-rule|address"} })
+	spin := testCase(api.EndExit, func(c *Case) { c.HostCPUs = 0.5 })
+	slow := &Neighbour{Samples: 20, AloneP50MS: 10, P50MS: 1500, P99MS: 3000, MaxMS: 3000}
 	for _, tt := range []struct {
 		name   string
 		c      Case
@@ -71,6 +73,18 @@ func TestJudge(t *testing.T) {
 		{"the exit code lies", memory, func(o *Observation) { o.Result.ExitCode = 1 }, Breached, "yes", "exit code 1"},
 		{"the exit code was forged", alive, func(o *Observation) { o.Result.ExitCode = 0 }, Breached, "", "not 37"},
 		{"the sandbox went deaf", alive, func(o *Observation) { o.Result.ExitCode, o.Deaf = 37, "broken pipe" }, Breached, "", "no longer serves"},
+
+		{"it took more than its share", spin, func(o *Observation) { o.CPUs = 0.51 }, Breached, "", "0.51 processors"},
+		{"its share", spin, func(o *Observation) { o.CPUs = 0.49 }, Contained, "", "0.49 processors"},
+		{"its share was not seen", spin, func(o *Observation) { o.CPUs = -1 }, Inconclusive, "", "not seen"},
+		{"descriptors of Berm's", exit, func(o *Observation) { o.Serving.Descriptors = 513 }, Breached, "", "513 descriptors"},
+		{"memory of Berm's", exit, func(o *Observation) { o.Serving.Memory = 385 << 20 }, Breached, "", "385 MiB"},
+		{"Berm's own within bounds", exit, func(o *Observation) { o.Serving = Serving{2, 512, 384 << 20} }, Contained, "", "512 descriptors"},
+		{"a neighbour was not served", exit, func(o *Observation) { o.Neighbour, o.Unserved = slow, []string{"deadline\x1b[2J"} }, Breached, "", "not served 1 times of 20"},
+		{"a neighbour is slow, an honest program does not slow it", exit, func(o *Observation) { o.Neighbour, o.Control = slow, &Neighbour{P50MS: 30} }, Breached, "", "less than its share"},
+		{"a neighbour is slow, beside an honest program too", exit, func(o *Observation) { o.Neighbour, o.Control = slow, &Neighbour{P50MS: 400} }, Contained, "", "half within 1500 ms"},
+		{"a neighbour is slow, and was so before", exit, func(o *Observation) { o.Neighbour = &Neighbour{Samples: 9, AloneP50MS: 90, P50MS: 1500} }, Contained, "", "alone 90"},
+		{"a neighbour is slow, and there is no control", exit, func(o *Observation) { o.Neighbour = slow }, Inconclusive, "", "not known"},
 
 		{"held, and nobody saw", memory, func(o *Observation) { o.CapsHit = nil }, Contained, "no", "not recorded: memory"},
 		{"refused, and nobody saw", links, func(o *Observation) { o.Denied = []string{"out.special"} }, Contained, "no", "not recorded: out.symlink"},

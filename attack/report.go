@@ -48,6 +48,7 @@ func (r Result) Finding() bool { return r.Verdict == Breached || r.Unseen() }
 // case, and while it ran.
 type Neighbour struct {
 	Samples    int     `json:"samples"`
+	Failed     int     `json:"failed"` // of these; each is a breach
 	AloneP50MS float64 `json:"alone_p50_ms"`
 	P50MS      float64 `json:"p50_ms"`
 	P99MS      float64 `json:"p99_ms"`

@@ -17,6 +17,7 @@ import (
 type watcher struct {
 	known  map[int]bool // processes from before the session
 	before map[int]bool // and those that serve it, like the ones that parse what a guest says
+	aside  map[int]bool // and those of sandboxes that are not attacked, with all below them
 	paths  []string     // neither those nor a sandbox's may hold these open
 	netns  string       // ours
 	group  string       // ours, of the memory controller
@@ -25,14 +26,15 @@ type watcher struct {
 	now    chan chan struct{} // asks for a look at the confinement
 
 	tasks, memory, disk int64 // peaks
-	looked              int   // processes whose confinement was seen
+	serving             Serving
+	looked              int // processes whose confinement was seen
 	loose               map[string]bool
 }
 
 // watch starts to look. planted are the paths of canaries, known the processes
 // that are no part of the session.
-func watch(planted []string, known map[int]bool) *watcher {
-	w := &watcher{known: known, paths: planted, loose: map[string]bool{},
+func watch(planted []string, known, aside map[int]bool) *watcher {
+	w := &watcher{known: known, aside: aside, paths: planted, loose: map[string]bool{},
 		stop: make(chan struct{}), done: make(chan struct{}), now: make(chan chan struct{}, 4)}
 	w.netns, _ = os.Readlink("/proc/self/ns/net")
 	w.group = memoryGroup("self")
@@ -86,8 +88,34 @@ func pids() map[int]bool {
 }
 
 func (w *watcher) born() (out []proc) {
-	for _, p := range descendants() {
-		if !w.before[p.pid] && !p.zombie {
+	all := descendants()
+	parent := map[int]int{}
+	for _, p := range all {
+		parent[p.pid] = p.parent
+	}
+	for _, p := range all {
+		if !w.before[p.pid] && !p.zombie && !w.isAside(parent, p.pid) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// isAside says whether pid is, or is below, a process that is not looked at.
+func (w *watcher) isAside(parent map[int]int, pid int) bool {
+	for hops := 0; pid != 0 && hops < 64; hops++ {
+		if w.aside[pid] {
+			return true
+		}
+		pid = parent[pid]
+	}
+	return false
+}
+
+// servers are the session's processes that no sandbox runs in.
+func (w *watcher) servers() (out []int) {
+	for p := range w.before {
+		if !w.known[p] && !w.aside[p] {
 			out = append(out, p)
 		}
 	}
@@ -116,6 +144,7 @@ func (w *watcher) sample() {
 	for g := range groups {
 		memory += groupMemory(g)
 	}
+	w.serving.look(w.servers())
 	w.tasks, w.memory, w.disk = max(w.tasks, tasks), max(w.memory, memory), max(w.disk, disk)
 }
 

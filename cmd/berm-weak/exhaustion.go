@@ -1,4 +1,11 @@
 package main
 
-// exhaustionWalls are caps that no request can lift.
-var exhaustionWalls []wall
+import "github.com/bermhq/berm/api"
+
+// exhaustionWalls are caps beside those of requestWalls.
+var exhaustionWalls = []wall{
+	{
+		name: "cpu", without: "no share of processors",
+		create: func(r *api.CreateRequest) { r.Limits.CPUs = 64 },
+	},
+}
