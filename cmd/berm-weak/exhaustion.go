@@ -6,6 +6,6 @@ import "github.com/bermhq/berm/api"
 var exhaustionWalls = []wall{
 	{
 		name: "cpu", without: "no share of processors",
-		create: func(r *api.CreateRequest) { r.Limits.CPUs = 64 },
+		create: func(r *api.CreateRequest) { r.Limits.CPUs = api.Unlimited },
 	},
 }
