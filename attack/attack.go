@@ -33,6 +33,9 @@ type Session struct {
 	Template string
 	StateDir string // where the server keeps everything
 	Close    func() error
+
+	// Extract brings files out; nil is client.Extract.
+	Extract client.Extractor
 }
 
 // Options say what to attack.

@@ -42,6 +42,9 @@ type attempt struct {
 // maxOut is how many bytes one case may bring out.
 const maxOut = 64 << 20
 
+// maxBring is how long that may take, however busy the host.
+const maxBring = 15 * time.Second
+
 // run does the case and fills the observation. An error says why there is no
 // result; what was seen until then stands.
 func (a *attempt) run(ctx context.Context) error {
@@ -165,7 +168,13 @@ func (a *attempt) bringOut(ctx context.Context, id string) error {
 	for _, p := range a.c.Out {
 		outs = append(outs, client.Out{Pattern: p, Local: out})
 	}
-	haul, err := client.Extract(ctx, a.s.Client, id, outs, maxOut)
+	extract := a.s.Extract
+	if extract == nil {
+		extract = client.Extract
+	}
+	began := time.Now()
+	haul, err := extract(ctx, a.s.Client, id, outs, maxOut)
+	took := time.Since(began)
 	a.say(haul, err)
 	for _, d := range haul.Denied {
 		if !slices.Contains(a.o.Denied, d.Rule) {
@@ -173,6 +182,12 @@ func (a *attempt) bringOut(ctx context.Context, id string) error {
 		}
 	}
 	a.o.Artifacts, a.o.Misplaced = scanArtifacts(a.needles, out, before)
+	if !dotsAsked(a.c.Out) {
+		a.o.Misplaced = append(a.o.Misplaced, dots(out)...)
+	}
+	if took > maxBring {
+		a.o.Misplaced = append(a.o.Misplaced, fmt.Sprintf("it took %.0f s to bring out what there was", took.Seconds()))
+	}
 	for _, b := range before {
 		if fi, err := os.Lstat(b); err != nil || fi.Mode()&os.ModeSymlink == 0 {
 			a.o.Misplaced = append(a.o.Misplaced, "a link on the host was replaced: "+filepath.Base(b))

@@ -162,6 +162,16 @@ func TestScanArtifacts(t *testing.T) {
 	}
 	put("leak.txt", "a s3cr3t", 0o644)
 	put("suid", "x", 0o755|os.ModeSetuid)
+	put("b\x1bad", "x", 0o644)
+	put("re/.GIT/config", "x", 0o644)
+	for _, name := range []string{"HEAD", "objects/x", "refs/x"} {
+		put("bare/"+name, "x", 0o644)
+	}
+	put(strings.Repeat("d/", 64)+"f", "x", 0o644)
+	put("one", "x", 0o644)
+	if err := os.Link(filepath.Join(dir, "one"), filepath.Join(dir, "two")); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -169,9 +179,15 @@ func TestScanArtifacts(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", trap); err != nil {
 		t.Fatal(err)
 	}
-	n, wrong := scanArtifacts(needles, dir, []string{trap})
-	if text := strings.Join(wrong, "|"); n != 3 || len(wrong) != 3 || !strings.Contains(text, "the secret") || !strings.Contains(text, "suid") || !strings.Contains(text, `"link"`) {
-		t.Errorf("%d, %v", n, wrong)
+	_, wrong := scanArtifacts(needles, dir, []string{trap})
+	text := strings.Join(wrong, "|")
+	for _, want := range []string{"the secret", "suid", `"link"`, `"b\x1bad" has a name that steers`, ".GIT", "a repository", "too deep", `"one" is one file`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("nothing is said of %s: %s", want, text)
+		}
+	}
+	if strings.Contains(text, "fine") || len(wrong) != 9 || len(dots(dir)) != 1 || dotsAsked([]string{"a/*"}) || !dotsAsked([]string{"a/.x"}) {
+		t.Errorf("%d: %v %v", len(wrong), wrong, dots(dir))
 	}
 }
 

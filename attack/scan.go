@@ -6,7 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A needle is something that only the host has: a planted value, or a fact of
@@ -94,6 +98,7 @@ func scanArtifacts(needles []needle, dir string, before []string) (count int, wr
 	for _, b := range before {
 		known[b] = true
 	}
+	var total int64
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || path == dir || known[path] {
 			return err
@@ -103,6 +108,9 @@ func scanArtifacts(needles []needle, dir string, before []string) (count int, wr
 			return err
 		}
 		rel, _ := filepath.Rel(dir, path)
+		if why := badName(dir, rel); why != "" {
+			wrong = append(wrong, fmt.Sprintf("artifact %.80q has a name that %s", rel, why))
+		}
 		switch {
 		case fi.Mode()&(os.ModeSetuid|os.ModeSetgid|os.ModeSticky) != 0:
 			wrong = append(wrong, fmt.Sprintf("artifact %.80q came out as %v", rel, fi.Mode()))
@@ -113,6 +121,12 @@ func scanArtifacts(needles []needle, dir string, before []string) (count int, wr
 			return nil
 		}
 		count++
+		if total += fi.Size(); total > maxOut && total-fi.Size() <= maxOut {
+			wrong = append(wrong, fmt.Sprintf("more than %d MiB came out", maxOut>>20))
+		}
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
+			wrong = append(wrong, fmt.Sprintf("artifact %.80q is one file with another", rel))
+		}
 		f, err := os.Open(path)
 		if err != nil {
 			return err
@@ -129,4 +143,63 @@ func scanArtifacts(needles []needle, dir string, before []string) (count int, wr
 		wrong = append(wrong, "artifacts cannot be read: "+err.Error())
 	}
 	return count, wrong
+}
+
+// deepest is how many folders one below the other may come out.
+const deepest = 64
+
+// badName says what is wrong with the last name of a path, or "".
+func badName(dir, rel string) string {
+	name := filepath.Base(rel)
+	plain := strings.ToLower(strings.TrimRight(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Cf, r) {
+			return -1
+		}
+		return r
+	}, name), ". "))
+	switch {
+	case !utf8.ValidString(name):
+		return "is no text"
+	case strings.ContainsFunc(name, steers):
+		return "steers a terminal"
+	case plain == ".git" || plain == "git~1":
+		return "git takes for its own"
+	case plain == "objects" && isRepository(filepath.Join(dir, filepath.Dir(rel))):
+		return "makes its folder a repository"
+	case strings.Count(rel, "/") >= deepest:
+		return "is too deep"
+	}
+	return ""
+}
+
+// isRepository says whether git would take a folder for one of its own.
+func isRepository(dir string) bool {
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// steers says that a terminal obeys a character, or that it turns the direction
+// of text.
+func steers(r rune) bool {
+	return unicode.IsControl(r) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x2028 || r == 0x2029
+}
+
+// dotsAsked says that a pattern asks for names with a dot.
+func dotsAsked(patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return strings.HasPrefix(p, ".") || strings.Contains(p, "/.") })
+}
+
+// dots are the names with a dot that came out though nobody asked for them.
+func dots(dir string) (out []string) {
+	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && path != dir && strings.HasPrefix(d.Name(), ".") {
+			out = append(out, fmt.Sprintf("%.80q came out, whose dot nobody asked for", d.Name()))
+		}
+		return err
+	})
+	return out
 }

@@ -49,6 +49,9 @@ func Extract(ctx context.Context, from Files, id string, outs []Out, limit int64
 	return extract(ctx, from, id, outs, limit, usualPace)
 }
 
+// An Extractor is what Extract is.
+type Extractor func(ctx context.Context, from Files, id string, outs []Out, limit int64) (Haul, error)
+
 func extract(ctx context.Context, from Files, id string, outs []Out, limit int64, p pace) (Haul, error) {
 	h := &haul{from: from, id: id, budget: budget{left: limit}, pace: p}
 	var cancel context.CancelFunc

@@ -82,7 +82,7 @@ func open(ctx context.Context, o cli.OpenOptions, w wall) (*cli.Session, error) 
 	direct := client.New(client.Options{Dial: l.Dial})
 	p := serve(l.Dial, direct, w)
 	c := client.New(client.Options{Dial: p.dial})
-	return &cli.Session{Client: c, Template: l.Template, StateDir: state, Close: func() error {
+	return &cli.Session{Client: c, Template: l.Template, StateDir: state, Extract: w.extract, Close: func() error {
 		if w.forget {
 			return nil // it all ends with this process
 		}

@@ -29,12 +29,13 @@ type wall struct {
 	exec    func(*api.ExecRequest)                                       // before a command starts
 	handle  func(direct *client.Client, next http.Handler) http.Handler  // around every request
 	args    func([]string) []string                                      // of the command line
+	extract client.Extractor                                             // what brings files out
 	forget  bool                                                         // nothing is ended or deleted
 }
 
 // out says whether anything is taken out.
 func (w wall) out() bool {
-	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.forget
+	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.extract != nil || w.forget
 }
 
 // red are the cases that must see that the wall is missing, the quicker ones first.

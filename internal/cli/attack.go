@@ -207,7 +207,7 @@ func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Opt
 			if err != nil {
 				return nil, err
 			}
-			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close}, nil
+			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close, Extract: s.Extract}, nil
 		},
 		Berm:   env.self,
 		Again:  func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },

@@ -118,6 +118,8 @@ type Session struct {
 	Template string       // the name under which the server knows OpenOptions.Template
 	StateDir string       // where the server keeps everything, absolute; "" if it is not on this host
 	Close    func() error // ends what Open started; returns when nothing is left
+
+	Extract client.Extractor // brings files out where berm is attacked; nil is client.Extract
 }
 
 // A verb is one thing that berm does.
