@@ -121,9 +121,8 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	out, errs := newSink(a.needles, begin, end), newSink(a.needles)
 	out.onMark = func(m string) {
 		if m == begin {
+			share = newMeter(w.born()).share
 			w.confined()
-			m := newMeter(w.born())
-			share = m.share
 		}
 	}
 	if a.n != nil {
