@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,8 +23,11 @@ import (
 // keeps the host where the sandbox has none. What is in it can always be ended.
 // It has mounts of its own, and lacks rights that no sandbox should hand on.
 type cage struct {
+	name    string
 	dirs    []string // one on version 2, one for each controller on version 1
+	more    []string // of other controllers, which somebody else may make
 	scratch string   // a folder that goes with it
+	idle    int64    // what a sandbox holds in it whose program does nothing
 	guard   *exec.Cmd
 	release io.Closer
 }
@@ -40,9 +45,10 @@ n=0
 while [ $n -lt 50 ]; do
 	left=
 	for d; do
-		for p in $(cat "$d/cgroup.procs" 2>/dev/null); do kill -9 "$p" 2>/dev/null; left=y; done
-		rmdir -- "$d" 2>/dev/null || left=y
 		[ -d "$d" ] || continue
+		left=y
+		for p in $(find "$d" -name cgroup.procs -exec cat {} + 2>/dev/null); do kill -9 "$p" 2>/dev/null; done
+		find "$d" -depth -type d -exec rmdir -- {} \; 2>/dev/null
 	done
 	[ -n "$left" ] || break
 	n=$((n + 1)); sleep 0.1
@@ -50,9 +56,10 @@ done
 case $BERM_DIR in /*/` + canaryWord + `*) rm -rf -- "$BERM_DIR" ;; esac`
 
 // newCage makes one, or says why this host has none: then nothing hostile may run.
-func newCage() (_ *cage, err error) {
+// One that is shared lies where a daemon finds it that is told its name.
+func newCage(shared bool) (_ *cage, err error) {
 	name := "berm-attack-" + newCanary()[len(canaryWord):][:12]
-	c := &cage{}
+	c := &cage{name: "/" + name}
 	if c.scratch, err = os.MkdirTemp("", canaryWord); err != nil {
 		return nil, err
 	}
@@ -71,12 +78,22 @@ func newCage() (_ *cage, err error) {
 			return nil, uncaged(err)
 		}
 	} else {
-		for ctrl, set := range map[string]map[string]string{
-			"pids":   {"pids.max": strconv.Itoa(cageTasks)},
-			"memory": {"memory.limit_in_bytes": strconv.Itoa(cageMemory)},
-		} {
-			if err := c.add(filepath.Join("/sys/fs/cgroup", ctrl, ownGroup(ctrl), name), set); err != nil {
+		for _, ctrl := range []string{"pids", "memory"} {
+			set := map[string]string{"pids.max": strconv.Itoa(cageTasks)}
+			if ctrl == "memory" {
+				set = map[string]string{"memory.limit_in_bytes": strconv.Itoa(cageMemory)}
+			}
+			own := ownGroup(ctrl)
+			if shared {
+				own = "/"
+			}
+			if err := c.add(filepath.Join("/sys/fs/cgroup", ctrl, own, name), set); err != nil {
 				return nil, uncaged(err)
+			}
+		}
+		if others, _ := filepath.Glob("/sys/fs/cgroup/*"); shared {
+			for _, dir := range others {
+				c.more = append(c.more, filepath.Join(dir, name))
 			}
 		}
 	}
@@ -120,7 +137,7 @@ func (c *cage) watch() error {
 		return err
 	}
 	defer r.Close()
-	c.guard = exec.Command("sh", append([]string{"-c", warden, "berm-attack"}, c.dirs...)...)
+	c.guard = exec.Command("sh", slices.Concat([]string{"-c", warden, "berm-attack"}, c.dirs, c.more)...)
 	c.guard.Env, c.guard.Stdin = []string{"PATH=/usr/bin:/bin", "BERM_DIR=" + c.scratch}, r
 	c.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := c.guard.Start(); err != nil {
@@ -139,14 +156,42 @@ while [ "$n" -gt 0 ]; do echo 0 >"$1/cgroup.procs" || exit 125; n=$((n - 1)); sh
 exec "$@"`, "berm-attack", strconv.Itoa(len(c.dirs))}, c.dirs...), words...)
 }
 
-// procs are who is in it.
+// procs are who is in it and in groups below it.
 func (c *cage) procs() (out []int) {
-	for _, f := range strings.Fields(readText(filepath.Join(c.dirs[0], "cgroup.procs"))) {
-		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
-			out = append(out, pid)
+	filepath.WalkDir(c.dirs[0], func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil
 		}
-	}
+		for _, f := range strings.Fields(readText(filepath.Join(path, "cgroup.procs"))) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+				out = append(out, pid)
+			}
+		}
+		return nil
+	})
 	return out
+}
+
+// count looks how many tasks are in it until stop is called, which says the most.
+func (c *cage) count() (stop func() int64) {
+	over, most := make(chan struct{}), make(chan int64)
+	go func() {
+		var n int64
+		for tick := time.NewTicker(25 * time.Millisecond); ; {
+			for _, d := range c.dirs {
+				now, _ := strconv.ParseInt(strings.TrimSpace(readText(filepath.Join(d, "pids.current"))), 10, 64)
+				n = max(n, now)
+			}
+			select {
+			case <-tick.C:
+			case <-over:
+				tick.Stop()
+				most <- n
+				return
+			}
+		}
+	}()
+	return func() int64 { close(over); return <-most }
 }
 
 // empty ends all that is in it, and who has left it: those below this process

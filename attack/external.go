@@ -2,17 +2,21 @@ package attack
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,6 +27,8 @@ import (
 // An External is somebody else's sandbox: a command line with the word {} where
 // the program and its arguments go. {dir} anywhere in it is a folder with the
 // program's files; the program does not need it, it travels as an argument.
+// {memory}, {disk} and {pids} are the caps of the case, {seconds} its deadline,
+// {cgroup} the group that all must run in: for those that a daemon starts.
 type External []string
 
 // ParseExternal takes a command line apart as a shell would, without expanding
@@ -85,7 +91,7 @@ func split1(line string) (out []string, err error) {
 var travel string
 
 // words is the whole command for a case.
-func (x External) words(c Case, dir, nonce, facts string) ([]string, error) {
+func (x External) words(c Case, group, dir, nonce, facts string) ([]string, error) {
 	files, err := c.files()
 	if err != nil {
 		return nil, err
@@ -98,12 +104,16 @@ func (x External) words(c Case, dir, nonce, facts string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	number := func(n, or int64) string { return strconv.FormatInt(cmp.Or(n, or), 10) }
+	caps := strings.NewReplacer("{dir}", dir, "{cgroup}", group,
+		"{memory}", number(c.Limits.MemoryBytes, api.DefaultMemoryBytes), "{disk}", number(c.Limits.DiskBytes, api.DefaultDiskBytes),
+		"{pids}", number(c.Limits.Pids, api.DefaultPids), "{seconds}", number(int64(math.Ceil(c.Limits.TimeoutSeconds)), 0))
 	var out []string
 	for _, w := range x {
 		if w == "{}" {
 			out = append(out, "python3", "-c", travel, string(b), c.Files[0].Name, nonce, facts)
 		} else {
-			out = append(out, strings.ReplaceAll(w, "{dir}", dir))
+			out = append(out, caps.Replace(w))
 		}
 	}
 	return out, nil
@@ -138,7 +148,7 @@ func (x External) unfit(c Case) string {
 
 // ready makes the cage, and sees that programs run in this sandbox at all.
 func (x External) ready(ctx context.Context) (*cage, error) {
-	cg, err := newCage()
+	cg, err := newCage(slices.ContainsFunc(x, func(w string) bool { return strings.Contains(w, "{cgroup}") }))
 	if err != nil {
 		return nil, &api.Error{Code: api.CodeCapUnenforceable, Message: "hostile programs could not be held here: " + err.Error(), Hint: "sudo berm attack --against ..."}
 	}
@@ -149,18 +159,34 @@ func (x External) ready(ctx context.Context) (*cage, error) {
 	return cg, nil
 }
 
-// check starts a program that does nothing but say that it runs.
+// ample is more memory than a command needs that is only a client.
+const ample = 192 << 20
+
+// check starts two programs: one that does nothing but say that it runs, and one
+// that uses some memory. What the cage does not see of that does not run in it,
+// and nothing hostile may run outside of it.
 func (x External) check(ctx context.Context, cg *cage) error {
-	c := Case{ID: "check", Files: []File{{"main.py", []byte("from prelude import *\nended()\n")}}, Limits: api.Limits{TimeoutSeconds: 20}}
-	var o Observation
-	if err := x.run(ctx, cg, &o, c, nil, target{}); err != nil {
-		return err
+	for _, use := range []int{0, ample} {
+		c := Case{ID: "check", Files: []File{{"main.py", fmt.Appendf(nil, "from prelude import *\nb = b'x' * %d\nended()\n", use)}}, Limits: api.Limits{TimeoutSeconds: 20}}
+		var o Observation
+		if err := x.run(ctx, cg, &o, c, nil, target{}); err != nil {
+			return err
+		}
+		if !o.Ended {
+			return &api.Error{Code: api.CodeHostFailure, Message: fmt.Sprintf("the command to attack does not run a program: it said %.400q", o.Said),
+				Hint: "it must start python3 in its sandbox: try it with `python3 -c 'print(1)'` in the place of {}"}
+		}
+		if use == 0 {
+			cg.idle = o.Memory
+		} else if o.Memory < ample*3/4 {
+			return &api.Error{Code: api.CodeCapUnenforceable, Message: "the command to attack runs programs outside of the cgroup that would keep the host: a daemon starts them",
+				Hint: "tell the daemon where: docker run --cgroup-parent {cgroup} ..."}
+		}
+		if err := cg.empty(nil); err != nil {
+			return err
+		}
 	}
-	if o.Ended {
-		return nil
-	}
-	return &api.Error{Code: api.CodeHostFailure, Message: fmt.Sprintf("the command to attack does not run a program: it said %.400q", o.Said),
-		Hint: "it must start python3 in its sandbox: try it with `python3 -c 'print(1)'` in the place of {}"}
+	return nil
 }
 
 // flood is how many times its cap a program may write before it is ended.
@@ -184,7 +210,7 @@ func (x External) run(ctx context.Context, cg *cage, o *Observation, c Case, nee
 			os.RemoveAll(d)
 		}
 	}()
-	words, err := x.words(c, dir, nonce, string(facts))
+	words, err := x.words(c, cg.name, dir, nonce, string(facts))
 	if err != nil {
 		return err
 	}
@@ -203,7 +229,8 @@ func (x External) run(ctx context.Context, cg *cage, o *Observation, c Case, nee
 	if most == 0 {
 		most = 1 << 20
 	}
-	over := &overflow{left: most * flood, end: cancel}
+	over := &overflow{end: cancel}
+	over.left.Store(most * flood)
 	var tail bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &bounded{&tail, maxTimes}, over), io.MultiWriter(errs, over)
 	cg.peak()
@@ -216,7 +243,8 @@ func (x External) run(ctx context.Context, cg *cage, o *Observation, c Case, nee
 	o.Said = string(out.head[:min(len(out.head), 100)]) + " ... " + string(errs.head[:min(len(errs.head), 400)])
 	o.Leaks = append(out.leaks("its output"), errs.leaks("its error output")...)
 	o.Memory = max(o.Memory, cg.peak())
-	if over.left <= 0 {
+	o.Halted = ctx.Err() != nil
+	if over.left.Load() <= 0 {
 		o.Misplaced = append(o.Misplaced, fmt.Sprintf("it wrote %d times the cap on output and went on", flood))
 	}
 	var ee *exec.ExitError
@@ -228,12 +256,12 @@ func (x External) run(ctx context.Context, cg *cage, o *Observation, c Case, nee
 
 // An overflow ends a program that writes without end.
 type overflow struct {
-	left int64
+	left atomic.Int64
 	end  func()
 }
 
 func (w *overflow) Write(p []byte) (int, error) {
-	if w.left -= int64(len(p)); w.left <= 0 {
+	if w.left.Add(-int64(len(p))) <= 0 {
 		w.end()
 	}
 	return len(p), nil
@@ -262,14 +290,23 @@ func (r *run) external(ctx context.Context, c Case) Observation {
 		defer syscall.Close(fd)
 		t.InheritFD = fd
 	}
-	w := watch(nil, known, nil)
+	w, tasks := watch(nil, known, nil), r.cage.count()
 	err := r.opt.Against.run(ctx, r.cage, &o, c, r.planting.needles, t)
 	w.end()
 	if err != nil && o.Failure == "" {
 		o.Failure = err.Error()
 	}
-	o.Tasks, o.Disk = w.tasks, w.disk
+	o.Tasks = max(w.tasks, tasks())
+	// Without a program in it, the sandbox holds something too. What is written to
+	// files is memory first, and so are files in memory.
+	o.Memory = max(0, o.Memory-r.cage.idle)
+	o.Disk = max(w.disk, o.Memory)
 	o.settled("", before, "")
+	if len(o.Left) == 0 {
+		for _, pid := range r.cage.procs() {
+			o.Left = append(o.Left, fmt.Sprintf("new process: %d (%s)", pid, strings.TrimSpace(readText(procFile(pid, "comm")))))
+		}
+	}
 	if err := r.cage.empty(known); err != nil && o.Failure == "" {
 		o.Failure = err.Error()
 	}
@@ -295,13 +332,15 @@ func (r *run) externalWire(ctx context.Context, w *world.World, c Case) Observat
 	return o
 }
 
-// settledAgain leaves only what ending everything did not take away either: a
-// process that is still there after its sandbox is counted once, as such.
+// settledAgain says what is left in words that fit. Processes do not count where
+// the sandbox did not end by itself: then only its first one was told to.
 func (o *Observation) settledAgain(before view) {
 	left := o.Left
 	o.Left, o.Moved = nil, nil
 	for _, l := range left {
-		if strings.HasPrefix(l, "new process: ") {
+		if strings.HasPrefix(l, "new process: ") && o.Halted {
+			continue
+		} else if strings.HasPrefix(l, "new process: ") {
 			o.Left = append(o.Left, "after its end there is a "+l)
 		} else {
 			o.Left = append(o.Left, l)

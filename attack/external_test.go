@@ -49,7 +49,7 @@ func caged(t *testing.T) *cage {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("needs python3, which programs are written in")
 	}
-	cg, err := newCage()
+	cg, err := newCage(false)
 	if err != nil {
 		t.Skip(err)
 	}
@@ -85,7 +85,7 @@ func TestExternal(t *testing.T) {
 		t.Errorf("%v, %d left", err, len(cg.procs()))
 	}
 	// One that does not end is ended, a little after its cap.
-	c.Files[0].Data, c.Limits.TimeoutSeconds = []byte("from prelude import *\ndeaf()\nwhile True: pass\n"), 1
+	c.Wall, c.Files[0].Data, c.Limits.TimeoutSeconds = "time", []byte("from prelude import *\ndeaf()\nwhile True: pass\n"), 1
 	o = Observation{External: true}
 	began := time.Now()
 	if err := (External{"env", "{}"}).run(t.Context(), cg, &o, c, nil, target{}); err != nil || time.Since(began) > 15*time.Second {

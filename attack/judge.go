@@ -15,6 +15,7 @@ import (
 // or breached follows from those.
 type Observation struct {
 	External bool // it was somebody else's sandbox: endings and records are Berm's
+	Halted   bool // which did not end by itself
 
 	Began, Ended bool   // the case's number was printed at its start, at its end
 	Said         string // the first bytes of its output
@@ -122,7 +123,7 @@ func breaches(c Case, o Observation) (out []string) {
 		out = append(out[:8:8], fmt.Sprintf("and %d more", n-8))
 	}
 	limit := time.Duration(c.Limits.TimeoutSeconds * float64(time.Second))
-	if o.Elapsed > limit+within {
+	if o.Elapsed > limit+within && (!o.External || c.Wall == "time") {
 		out = append(out, fmt.Sprintf("it ran for %.1f s, its cap was %.1f s", o.Elapsed.Seconds(), limit.Seconds()))
 	}
 	out = append(out, disturbances(c, o)...)
@@ -198,6 +199,8 @@ func doubts(c Case, o Observation) (out []string) {
 		out = append(out, o.Failure)
 	case o.Result != nil && o.Result.NotStarted != "":
 		out = append(out, fmt.Sprintf("the program was not started: %.120q", o.Result.NotStarted))
+	case o.External && o.Elapsed > time.Duration(c.Limits.TimeoutSeconds*float64(time.Second))+within && c.Wall != "time":
+		out = append(out, fmt.Sprintf("the program did not end within %.1f s and was ended", o.Elapsed.Seconds()))
 	case !o.Began:
 		out = append(out, "the program did not show that it ran")
 	case !o.Ended && (o.Result != nil && o.Result.Ending == api.EndExit || o.External && slices.Equal(c.Endings, []string{api.EndExit})):

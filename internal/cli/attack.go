@@ -34,10 +34,12 @@ Exit code 0 if nothing was found, 1 on a finding, 2 if a case could not be
 judged, 125 if nothing could be measured.
 
 With --against another sandbox is attacked: a command line with the word {} where
-the program goes ({dir}: a folder with the program's files, which it does not
-need). The same programs run in it, inside a cgroup of the suite's that keeps the
-host, and are judged by the same evidence. What only Berm has (its API, records
-and endings) is not applicable.
+the program goes. The same programs run in it, inside a cgroup of the suite's that
+keeps the host, and are judged by the same evidence. What only Berm has (its API,
+records and endings) is not applicable. In the command line {memory}, {disk} and
+{pids} are the caps of the case and {seconds} its deadline, {dir} is a folder with
+the program's files, which it does not need, and {cgroup} is the suite's group,
+for what a daemon starts: docker run --cgroup-parent {cgroup} ...
 
 Nothing is attacked where caps do not hold: the suite's own programs would be let
 loose on the host.
