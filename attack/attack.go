@@ -45,6 +45,10 @@ type Options struct {
 	// get one.
 	Open func(ctx context.Context, link bool) (*Session, error)
 
+	// StandIn is Open with a hostile program in the place of a part, one of
+	// StandIns, of every sandbox; nil: there is none.
+	StandIn func(ctx context.Context, part string, link bool) (*Session, error)
+
 	Target    string // what is attacked, for the report
 	Command   string // what repeats this run, for the report
 	Build     Build  // what attacks, for the report

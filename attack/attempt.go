@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,11 +64,15 @@ func (a *attempt) run(ctx context.Context) error {
 			n.leave()
 		}()
 	}
+	next, err := a.beside(ctx)
+	if err != nil {
+		return err
+	}
 	w := watch(a.paths, a.known, aside)
 	defer func() {
 		w.end()
 		a.o.Serving = w.serving
-		a.o.Looked, a.o.Loose = w.looked, w.missing()
+		a.o.Looked, a.o.Loose = w.looked, w.missing(a.c.lacks())
 		a.o.Tasks, a.o.Memory, a.o.Disk = w.tasks, w.memory, w.disk
 	}()
 	sb, err := a.s.Client.Create(ctx, api.CreateRequest{Template: a.s.Template, Isolation: a.isolation, Limits: a.c.Limits, Egress: a.egress})
@@ -94,7 +97,9 @@ func (a *attempt) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("copy in: %w", err)
 	}
-	if err := a.exec(ctx, w, sb.SandboxID); err != nil {
+	err = a.exec(ctx, w, sb.SandboxID)
+	a.o.Beside = a.served(ctx, next)
+	if err != nil {
 		return err
 	}
 	if len(a.c.Out) > 0 {
@@ -111,12 +116,14 @@ func (a *attempt) run(ctx context.Context) error {
 // exec runs the program to its end.
 func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	a.nonce = newCanary()[len(canaryWord):]
+	if a.c.StandIn != "" {
+		w.word = "berm-" + a.nonce
+	}
 	begin, end := "began "+a.nonce, "ended "+a.nonce
 	facts, err := json.Marshal(a.target)
 	if err != nil {
 		return err
 	}
-	program := a.c.Files[0].Name
 	share := func() float64 { return -1 }
 	out, errs := newSink(a.needles, begin, end), newSink(a.needles)
 	out.onMark = func(m string) {
@@ -130,7 +137,7 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	}
 	started := time.Now()
 	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{
-		Args: []string{interpreters[path.Ext(program)], program, a.nonce, string(facts)},
+		Args: a.c.command(a.nonce, string(facts)),
 		Env:  map[string]string{"PYTHONDONTWRITEBYTECODE": "1"},
 	}, client.Stdio{Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}), Stderr: errs})
 	a.o.Elapsed, a.o.CPUs = time.Since(started), share()

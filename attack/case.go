@@ -29,6 +29,7 @@ type Case struct {
 	Waits     string // the part that is not built yet; such a case has no program
 	Fact      string // the beginning of the needle's name that it goes for; bare, it must bring that out
 	Drive     string // the Driver that attacks; "" where the program does
+	StandIn   string // an attempt of a program that stands in for a part: PART NAME ...
 	Long      bool   // left out where there is little time
 	Link      string // world or none; "" is world in the family egress and none in others
 	Canary    string // of the family credentials: the kind of bait it goes for
@@ -48,6 +49,10 @@ type Case struct {
 	// Bounds on what the host sees of the sandbox; 0 is none.
 	HostMemory, HostTasks, HostDisk int64
 	HostCPUs                        float64 // processors' worth of time
+
+	// Lacks are the walls of which a process of the sandbox must lack none, as seen
+	// from outside; only the case's own if none are named.
+	Lacks []string
 
 	Files []File
 }
@@ -245,6 +250,10 @@ func (c *Case) set(key, value string) (err error) {
 		c.Fact = value
 	case "drive":
 		c.Drive = value
+	case "standin":
+		c.StandIn = value
+	case "lacks":
+		c.Lacks = words
 	case "timeout":
 		var d time.Duration
 		d, err = time.ParseDuration(value)
@@ -318,6 +327,9 @@ func size(s string) (int64, error) {
 
 func (c *Case) check() error {
 	known := []string{api.EndExit, api.EndSignal, api.EndTimeout, api.EndMemory, api.EndProcesses, api.EndOutput}
+	if c.StandIn != "" { // what is behind the walls may end itself
+		known = append(known, api.EndHostFailure, api.EndKilled)
+	}
 	for _, e := range c.Endings {
 		if !slices.Contains(known, e) {
 			return fmt.Errorf("ending %q is none that a case can want", e)
@@ -334,8 +346,10 @@ func (c *Case) check() error {
 		return fmt.Errorf("wall %.60q is not known", c.Wall)
 	case c.Waits != "" && len(c.Files) > 0:
 		return errors.New("it waits for a part that is missing and has a program all the same")
-	case c.Waits == "" && c.Drive == "" && len(c.Files) == 0:
+	case c.Waits == "" && c.Drive == "" && c.StandIn == "" && len(c.Files) == 0:
 		return errors.New("it has no program")
+	case c.StandIn != "" && (len(c.Files) > 0 || c.Drive != "" || !slices.Contains(StandIns, c.part())):
+		return errors.New("a stand-in is for one of the parts " + strings.Join(StandIns, ", ") + ", and is all the program there is")
 	case c.Drive != "" && drivers[c.Drive] == nil:
 		return fmt.Errorf("nothing drives %.60q", c.Drive)
 	case len(c.Files) > 0 && interpreters[path.Ext(c.Files[0].Name)] == "":

@@ -138,6 +138,8 @@ func (x External) unfit(c Case) string {
 	switch {
 	case oursOnly[c.Wall] != "":
 		return oursOnly[c.Wall]
+	case c.StandIn != "":
+		return "it stands in for a part of Berm's own sandbox"
 	case c.Drive != "":
 		return "it attacks from beside, through Berm's API"
 	case len(c.Out) > 0:

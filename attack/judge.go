@@ -36,6 +36,7 @@ type Observation struct {
 	Left      []string       // differences of the host's view after the end
 	Moved     []string       // the same where it may be anybody's doing
 	Deaf      string         // why the sandbox no longer served; "" if it did
+	Beside    string         // why one beside that of a stand-in did not; "" if it did
 
 	Cut  []string        // what the policy allows and the program did not reach
 	Took []time.Duration // by attempt on the wire, by the guest's clock
@@ -138,6 +139,9 @@ func breaches(c Case, o Observation) (out []string) {
 		if b.most > 0 && b.reached > b.most {
 			out = append(out, fmt.Sprintf("it held %d %s, the most is %d", b.reached, b.what, b.most))
 		}
+	}
+	if o.Beside != "" {
+		out = append(out, "a sandbox beside it no longer serves: "+o.Beside)
 	}
 	if o.Began && o.Result != nil {
 		out = append(out, untrue(c, o.Ended, *o.Result)...)
@@ -256,7 +260,7 @@ func clean(c Case, o Observation) string {
 		parts = append(parts, fmt.Sprintf("recorded: %.300s", strings.Join(o.Denied, ", ")))
 	}
 	if o.Looked > 0 {
-		parts = append(parts, fmt.Sprintf("%d host processes, each filtered, without rights and network", o.Looked))
+		parts = append(parts, fmt.Sprintf("%d host processes were looked at", o.Looked)+stood(c))
 	}
 	if c.HostCPUs > 0 {
 		parts = append(parts, fmt.Sprintf("%.2f processors' worth of time, of at most %.2f", o.CPUs, c.HostCPUs))

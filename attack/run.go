@@ -204,7 +204,10 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 		target.InheritFD, paths = fd, []string{target.TmpFile}
 	}
 	before, had, known := look(r.stateDir), hostRoom(r.stateDir), pids()
-	s, err := r.opt.Open(ctx, false)
+	s, unfit, err := r.session(ctx, c)
+	if unfit != "" {
+		return Observation{Unfit: unfit}
+	}
 	if err != nil {
 		return Observation{Failure: "session: " + err.Error()}
 	}

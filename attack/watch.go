@@ -1,8 +1,6 @@
 package attack
 
 import (
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,13 +26,14 @@ type watcher struct {
 	tasks, memory, disk int64 // peaks
 	serving             Serving
 	looked              int // processes whose confinement was seen
-	loose               map[string]bool
+	lacking             map[lack]bool
+	word                string // by which a stand-in marks what it makes; "": there is none
 }
 
 // watch starts to look. planted are the paths of canaries, known the processes
 // that are no part of the session.
 func watch(planted []string, known, aside map[int]bool) *watcher {
-	w := &watcher{known: known, aside: aside, paths: planted, loose: map[string]bool{},
+	w := &watcher{known: known, aside: aside, paths: planted, lacking: map[lack]bool{},
 		stop: make(chan struct{}), done: make(chan struct{}), now: make(chan chan struct{}, 4)}
 	w.netns, _ = os.Readlink("/proc/self/ns/net")
 	w.group = memoryGroup("self")
@@ -147,49 +146,6 @@ func (w *watcher) sample() {
 	w.serving.look(w.servers())
 	w.tasks, w.memory, w.disk = max(w.tasks, tasks), max(w.memory, memory), max(w.disk, disk)
 }
-
-// confinement notes every wall that a sandbox's process lacks.
-func (w *watcher) confinement() {
-	root := os.Geteuid() == 0
-	for _, p := range w.born() {
-		dir := "/proc/" + strconv.Itoa(p.pid)
-		ns, err := os.Readlink(dir + "/ns/net")
-		st := status(dir)
-		if err != nil || st["Seccomp"] == "" {
-			continue // gone meanwhile, or not ours to see
-		}
-		w.looked++
-		miss := func(format string, args ...any) {
-			w.loose[fmt.Sprintf("process %d (%s) ", p.pid, p.comm)+fmt.Sprintf(format, args...)] = true
-		}
-		if ns == w.netns {
-			miss("is in the host's network")
-		} else if dev := cards(dir); len(dev) > 0 {
-			miss("has network devices beside loopback: %v", dev)
-		}
-		if st["Seccomp"] != "2" {
-			miss("has no system call filter")
-		}
-		if st["NoNewPrivs"] != "1" {
-			miss("may gain privileges")
-		}
-		if strings.Trim(st["CapEff"], "0") != "" {
-			miss("has capabilities %s", st["CapEff"])
-		}
-		if uid, _, _ := strings.Cut(st["Uid"], "\t"); root && uid == "0" {
-			miss("is root on the host")
-		}
-	}
-	for _, p := range descendants() {
-		for _, path := range w.paths {
-			if !w.known[p.pid] && holds(p.pid, path) {
-				w.loose[fmt.Sprintf("process %d (%s) of the session holds %s open", p.pid, p.comm, path)] = true
-			}
-		}
-	}
-}
-
-func (w *watcher) missing() []string { return slices.Sorted(maps.Keys(w.loose)) }
 
 func status(dir string) map[string]string {
 	out := map[string]string{}

@@ -225,6 +225,14 @@ func (r *run) observeWire(ctx context.Context, w *world.World, s *Session, c Cas
 	if err != nil {
 		return Observation{Failure: err.Error()}
 	}
+	if c.StandIn != "" { // it has a session to itself
+		own, unfit, err := r.session(ctx, c)
+		if unfit != "" || err != nil {
+			return Observation{Unfit: unfit, Failure: fmt.Sprint("session: ", err)}
+		}
+		defer own.Close()
+		s = own
+	}
 	w.Begin(names)
 	if r.opt.Against != nil {
 		return r.externalWire(ctx, w, c)

@@ -55,8 +55,10 @@ pack() {
 }
 
 compile build/agent "guest agent" false ./cmd/berm-agent
+compile build/standin "stand-ins of berm attack" false ./cmd/berm-standin
 compile build/sandbox "gVisor (first time: minutes)" false ./cmd/berm-sandbox
 pack agent
+pack standin
 pack sandbox
 compile bin/berm "berm" "$vcs" ./cmd/berm
 say "bin/berm is ready ($(du -h bin/berm | cut -f 1))"

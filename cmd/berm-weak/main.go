@@ -72,6 +72,7 @@ func open(ctx context.Context, o cli.OpenOptions, w wall) (*cli.Session, error) 
 	}
 	opt := daemon.Options{StateDir: state, Template: o.Template, NoImage: o.NoTemplate, NoSweep: o.NoSweep, Link: o.Link,
 		Sandbox: program("sandbox"), Agent: program("agent")}
+	standIn(&opt, o.StandIn)
 	if w.options != nil {
 		w.options(&opt)
 	}

@@ -88,6 +88,7 @@ func open(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) {
 		Link:     o.Link,
 		Presets:  o.Presets, PresetsFile: o.PresetsFile,
 	}
+	standIn(&opt, o.StandIn)
 	opt.Image = image.Options{Include: o.Include, Exclude: o.Exclude, MaxBytes: o.MaxBytes}
 	if o.Progress != nil {
 		opt.Image.Progress = func(p image.Progress) { o.Progress("template: "+p.Phase, p.Done, p.Total) }

@@ -56,7 +56,7 @@ type Handle struct {
 
 // Exit is how an instance ended, as the host saw it.
 type Exit struct {
-	Cause string // "", or api.CapMemory, api.CapProcesses: the outer wall that ended it; or "stopped", "deadline", "owner"
+	Cause string // "", or api.CapMemory, api.CapProcesses: the outer wall that ended it; or "stopped", "deadline", "owner", "disk"
 	Code  int    // exit status or 128+signal of the outermost process
 
 	At       time.Time // when; zero: not known

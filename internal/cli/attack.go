@@ -211,9 +211,10 @@ func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Opt
 			}
 			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close, Extract: s.Extract}, nil
 		},
-		Berm:   env.self,
-		Again:  func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
-		Target: strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Isolation: rung, Only: o.only, Short: o.short,
+		Berm:    env.self,
+		StandIn: env.standIn(rung),
+		Again:   func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
+		Target:  strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Isolation: rung, Only: o.only, Short: o.short,
 		Began: v.began, Ended: v.ended, Worked: v.worked,
 	}
 	if o.against != nil {

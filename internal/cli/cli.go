@@ -104,6 +104,10 @@ type OpenOptions struct {
 	// nil: any.
 	Only *api.Limits
 
+	// StandIn names a part of a sandbox, one of attack.StandIns, that a hostile
+	// program is put in the place of; "": none.
+	StandIn string
+
 	NoTemplate bool // build no image of the host: none is named
 	Templates  bool // templates are listed, made or removed; with Link their steps may reach what they name
 	NoSweep    bool // leave what dead keepers left, to look at it

@@ -24,6 +24,7 @@ import (
 type Program struct {
 	Name  string
 	Files fs.FS
+	Aside bool // it replaces nothing: what other programs have unpacked stays
 }
 
 // maxProgram bounds what an embedded program unpacks to.
@@ -97,7 +98,9 @@ func unpack(state string, p Program) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("unpack %s: %w", p.Name, err)
 	}
-	dropRuntimes(filepath.Dir(dir), digest)
+	if !p.Aside {
+		dropRuntimes(filepath.Dir(dir), digest)
+	}
 	return path, nil
 }
 
@@ -141,7 +144,7 @@ func agentImage(ctx context.Context, state string, store *image.Store, p Program
 	}
 	store.GC(func(name string) bool { // layers of earlier agents
 		m, err := store.Manifest(name)
-		return err != nil || name == img.Name || m.Template != img.Template || time.Since(m.Created) < keepOld
+		return p.Aside || err != nil || name == img.Name || m.Template != img.Template || time.Since(m.Created) < keepOld
 	})
 	if err := os.MkdirAll(filepath.Dir(note), 0o700); err != nil {
 		return "", err

@@ -17,18 +17,36 @@ import (
 //	    on every start, and works as well with the global barrier, which it
 //	    uses for the guest's own membarrier calls in any case.
 //
+//	launchDenied -> EPERM
+//	    Nothing that is launched has a use for them, and what has taken it over
+//	    would.
+//
 // Everything else is allowed here: the child lays its own, far narrower filter
 // on itself before guest code runs, and filters add up.
 func launchFilter() []unix.SockFilter {
 	const regPriv = 1 << 4 // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED
-	return []unix.SockFilter{
-		load(offNr),
+	return append(refusing(launchDenied),
 		equal(unix.SYS_MEMBARRIER, 0, 3),
 		load(offArg0),
 		equal(regPriv, 0, 1),
-		answer(unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)),
+		answer(unix.SECCOMP_RET_ERRNO|uint32(unix.EINVAL)),
 		answer(unix.SECCOMP_RET_ALLOW),
-	}
+	)
+}
+
+// launchDenied are parts of the kernel with a long record of holes that are open
+// to every user, and calls that change namespaces, mounts and the host. The
+// thread that launches makes none of them either: it has done so before.
+var launchDenied = []uint32{
+	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
+	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
+	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT,
+	unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
+	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD,
+	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_SYSLOG,
+	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_LOOKUP_DCOOKIE,
 }
 
 // Where things are in struct seccomp_data.

@@ -174,7 +174,7 @@ func (l *Launcher) Start(c Child) (*os.Process, error) {
 
 	cmd := &exec.Cmd{
 		Path: "/proc/self/fd/" + strconv.Itoa(exe), Args: c.Args, Env: append([]string{}, c.Env...), // never nil: that would be our own
-		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: c.Files,
+		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: c.Files, Dir: "/",
 		SysProcAttr: l.attr(c.UID, cgroupFD),
 	}
 	err = l.do(func() error {
@@ -223,6 +223,7 @@ func (l *Launcher) attr(uid int, cgroup *os.File) *syscall.SysProcAttr {
 			unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		Credential:  &syscall.Credential{Uid: childID, Gid: childID, NoSetGroups: l.rootless},
 		UidMappings: one, GidMappings: one,
+		Chroot:    inner,
 		Pdeathsig: syscall.SIGKILL,
 		Setsid:    true,
 	}

@@ -41,7 +41,9 @@ type view struct {
 	Env      []string
 	Fds      []string
 	Cgroup   string
-	Kill     string // what became of an attempt to write outside
+	Kill     string            // what became of an attempt to write outside
+	Spaces   string            // and of one to make a user namespace
+	Doors    map[string]string // calls that were not refused
 }
 
 func child() {
@@ -71,6 +73,14 @@ func child() {
 	cg, _ := os.ReadFile("/proc/self/cgroup")
 	v.Cgroup = string(cg)
 	v.Kill = fmt.Sprint(os.WriteFile("/x", []byte("x"), 0o644), " ", os.Mkdir("/ctl/x", 0o755))
+	_, _, e := unix.RawSyscall(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.SIGCHLD), 0, 0) // it would run on here, and say so
+	v.Spaces = e.Error()
+	v.Doors = map[string]string{}
+	for _, nr := range []uint32{unix.SYS_BPF, unix.SYS_IO_URING_SETUP, unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN, unix.SYS_KEYCTL, unix.SYS_UNSHARE} {
+		if _, _, e := unix.RawSyscall(uintptr(nr), 0, 0, 0); e != unix.EPERM {
+			v.Doors[fmt.Sprint(nr)] = e.Error()
+		}
+	}
 	f := os.NewFile(3, "out")
 	json.NewEncoder(f).Encode(v)
 	f.Close()
@@ -125,7 +135,7 @@ func TestLauncher(t *testing.T) {
 	if strings.Trim(v.Caps, "0") != "" {
 		t.Errorf("child has capabilities %s", v.Caps)
 	}
-	if got := strings.Join(v.Root, " "); got != "ctl proc" {
+	if got := strings.Join(v.Root, " "); got != "proc" {
 		t.Errorf("child's root holds %q", got)
 	}
 	if got := strings.Join(v.Links, " "); got != "lo" {
@@ -139,6 +149,9 @@ func TestLauncher(t *testing.T) {
 	}
 	if strings.Contains(v.Kill, "nil") {
 		t.Errorf("child could write: %s", v.Kill)
+	}
+	if v.Spaces != unix.EPERM.Error() || len(v.Doors) > 0 {
+		t.Errorf("child made a user namespace: %s; calls that are not refused: %v", v.Spaces, v.Doors)
 	}
 	if err := CoverProc(p.Pid); err != nil {
 		t.Error(err)

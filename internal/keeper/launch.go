@@ -107,6 +107,9 @@ func (k *Keeper) launch(s *sandbox, q Launch, given []*os.File) (out []*os.File,
 	scratch = nil
 	s.born(proc)
 	go s.wait(k)
+	if q.DiskBytes > 0 {
+		go s.watchDisk(overfull(q.DiskBytes), diskEvery)
+	}
 	s.setDeadline(q.DeadlineMS)
 
 	err = jail.WaitByte(f.sync, bootTimeout)

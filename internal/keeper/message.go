@@ -26,6 +26,7 @@ type Launch struct {
 	Images     []string    `json:"images"` // names in the template store
 	Limits     jail.Limits `json:"limits"`
 	NProc      uint64      `json:"nproc,omitempty"`       // see jail.Child
+	DiskBytes  int64       `json:"disk_bytes,omitempty"`  // of the writable layer; 0: any number. See overfull
 	DeadlineMS int64       `json:"deadline_ms,omitempty"` // Unix milliseconds; 0: none
 	// Extend allows that the deadline is moved later than it was launched with.
 	Extend bool `json:"extend,omitempty"`
@@ -59,7 +60,7 @@ type Held struct {
 // Exited says how a sandbox ended. It is sent when nothing of it is left.
 type Exited struct {
 	ID     string    `json:"id"`
-	Cause  string    `json:"cause"` // "", memory, processes, stopped, deadline, owner
+	Cause  string    `json:"cause"` // "", memory, processes, disk, stopped, deadline, owner
 	Code   int       `json:"code"`  // exit status, or 128+signal
 	Stat   jail.Stat `json:"stat"`  // last figures of its cgroup
 	Upper  int64     `json:"upper"` // bytes that the writable layer held at the end
@@ -76,6 +77,7 @@ const (
 	CauseStopped   = "stopped"
 	CauseDeadline  = "deadline"
 	CauseOwner     = "owner"
+	CauseDisk      = "disk" // the writable layer took what it could not have been given
 )
 
 // Facts are what the keeper knows of this host. The second half is only there
