@@ -25,6 +25,8 @@ func main() {
 			os.Exit(part(daemon.RunKeeper))
 		case "worker":
 			os.Exit(part(daemon.RunWorker))
+		case nativePart:
+			os.Exit(part(runNative))
 		case "maker":
 			os.Exit(part(daemon.RunMaker))
 		}
@@ -73,6 +75,9 @@ func open(ctx context.Context, o cli.OpenOptions, w wall) (*cli.Session, error) 
 	opt := daemon.Options{StateDir: state, Template: o.Template, NoImage: o.NoTemplate, NoSweep: o.NoSweep, Link: o.Link,
 		Sandbox: program("sandbox"), Agent: program("agent")}
 	standIn(&opt, o.StandIn)
+	if w.template != "" {
+		opt.Template = w.template
+	}
 	if w.options != nil {
 		w.options(&opt)
 	}

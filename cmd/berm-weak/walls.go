@@ -31,11 +31,15 @@ type wall struct {
 	args    func([]string) []string                                      // of the command line
 	extract client.Extractor                                             // what brings files out
 	forget  bool                                                         // nothing is ended or deleted
+
+	template string                 // that sandboxes start from; the tests make it
+	quiet    func(attack.Case) bool // cases of other walls that see this one missing too, with reason
+	quickest string                 // of its own; "": the one with the shortest deadline
 }
 
 // out says whether anything is taken out.
 func (w wall) out() bool {
-	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.extract != nil || w.forget
+	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.extract != nil || w.template != "" || w.forget
 }
 
 // red are the cases that must see that the wall is missing, the quicker ones first.
@@ -44,7 +48,12 @@ func (w wall) red() (out []string) {
 	if err != nil {
 		panic(err)
 	}
-	slices.SortStableFunc(all, func(a, b attack.Case) int { return cmp.Compare(a.Limits.TimeoutSeconds, b.Limits.TimeoutSeconds) })
+	slices.SortStableFunc(all, func(a, b attack.Case) int {
+		if a.ID == w.quickest || b.ID == w.quickest {
+			return map[bool]int{true: -1, false: 1}[a.ID == w.quickest]
+		}
+		return cmp.Compare(a.Limits.TimeoutSeconds, b.Limits.TimeoutSeconds)
+	})
 	for _, c := range all {
 		if c.Wall == w.name && c.Stays == "" && c.Bare == "" && c.Waits == "" {
 			out = append(out, c.ID)
@@ -92,6 +101,8 @@ var requestWalls = []wall{
 		name: "time", without: "no deadline",
 		create: func(r *api.CreateRequest) { r.Limits.TimeoutSeconds = 60 },
 	},
+	kernelWall,
+	guestUser,
 	openWire,
 	{
 		name: "teardown", without: "nothing is ended when a session is closed",
@@ -99,7 +110,20 @@ var requestWalls = []wall{
 	},
 }
 
+// narrow has all its walls, and they are too narrow: programs that do normal work
+// must be told to be hindered.
+var narrow = wall{
+	name: "too-narrow", without: "room for programs that do normal work",
+	create: func(r *api.CreateRequest) {
+		r.Limits.MemoryBytes, r.Limits.Pids, r.Limits.DiskBytes, r.Limits.OutputBytes = 192<<20, 16, 64<<20, 1<<20
+		r.Egress, r.Env = nil, nil
+	},
+}
+
 func find(name string) (wall, bool) {
+	if name == narrow.name {
+		return narrow, true
+	}
 	i := slices.IndexFunc(walls, func(w wall) bool { return w.name == name })
 	if i < 0 {
 		return wall{}, false
