@@ -138,7 +138,7 @@ func checkSARIF(t testing.TB, b []byte, rep attack.Report) {
 	only(t, "log", got, "$schema version runs")
 	only(t, "run", run, "tool automationDetails invocations columnKind results properties")
 	driver := run["tool"].(map[string]any)["driver"].(map[string]any)
-	only(t, "driver", driver, "name version rules")
+	only(t, "driver", driver, "name version informationUri rules")
 	rules := driver["rules"].([]any)
 	ids := map[string]int{}
 	for i, r := range rules {

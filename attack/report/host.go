@@ -80,7 +80,7 @@ func (h *host) chips(walls []wallView, left, top, room float64) float64 {
 		}
 		wide := width(w.Name, letters) + 14
 		if count != "" {
-			wide += width(count, letters) + 9
+			wide += width(count, letters) + 11
 		}
 		if x > left && x+wide > left+room {
 			x, y = left, y+chipHigh+chipGap

@@ -43,15 +43,15 @@ func Write(form string, rep attack.Report) ([]byte, error) {
 	return nil, fmt.Errorf("a report has no form %q", form)
 }
 
-// Read finds a report in its JSON or in its page. It says nothing about who
-// wrote it: see Verify.
+// Read finds a report in its JSON or in its page, with nothing in its texts that
+// a terminal obeys. It says nothing about who wrote it: see Verify.
 func Read(file []byte) (attack.Report, error) {
 	doc, err := document(file)
 	if err != nil {
 		return attack.Report{}, err
 	}
 	rep, _, err := parse(doc)
-	return rep, err
+	return clean(rep), err
 }
 
 // Convert gives a report that was read another form, with the signature that it
@@ -107,7 +107,23 @@ func parse(doc []byte) (rep attack.Report, signed []byte, err error) {
 		}
 	}
 	delete(top, "signature")
+	if err := bounds(rep); err != nil {
+		return rep, nil, err
+	}
 	return rep, canonical(nil, top, false), nil
+}
+
+// bounds refuses what nobody attacked: a page is many times as large as its
+// document, and grows with every name in it.
+func bounds(rep attack.Report) error {
+	families, rungs, walls := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, r := range rep.Cases {
+		families[r.Family], rungs[r.Isolation], walls[r.Wall] = true, true, true
+	}
+	if len(rep.Cases)+len(rep.Benign) > 10_000 || len(families) > 64 || len(rungs) > 16 || len(walls) > 256 || len(rep.Host.Vulnerabilities) > 256 || len(rep.Host.SecurityModules) > 64 {
+		return errors.New("it is larger than any report of berm attack")
+	}
+	return nil
 }
 
 var errNoReport = errors.New("it is no report of berm attack")

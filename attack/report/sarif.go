@@ -37,6 +37,7 @@ type (
 	sarifDriver struct {
 		Name    string      `json:"name"`
 		Version string      `json:"version,omitempty"`
+		Where   string      `json:"informationUri"`
 		Rules   []sarifRule `json:"rules"`
 	}
 	sarifRule struct {
@@ -94,7 +95,7 @@ type (
 // looked at: those who read it take every result for a problem, whatever its kind.
 func sarif(rep attack.Report) ([]byte, error) {
 	var run sarifRun
-	run.Tool.Driver = sarifDriver{Name: "berm attack", Version: rep.Build.Version, Rules: []sarifRule{}}
+	run.Tool.Driver = sarifDriver{Name: "berm attack", Version: strings.TrimPrefix(rep.Build.Version, "v"), Where: "https://github.com/bermhq/berm", Rules: []sarifRule{}}
 	run.AutomationDetails.ID = "berm-attack/"
 	run.ColumnKind, run.Results = "unicodeCodePoints", []sarifResult{}
 	end := rep.Date.Add(time.Duration(rep.Summary.Seconds * float64(time.Second)))

@@ -20,7 +20,7 @@ type Check struct {
 	Form    string `json:"form"`    // json or html
 	Made    string `json:"made_by"` // the version that made it, as it says itself
 
-	Report attack.Report `json:"-"`
+	Report attack.Report `json:"-"` // fit to be shown
 }
 
 // MaxFile bounds a page: its document, and what was made of it.
@@ -41,7 +41,7 @@ func Verify(file []byte, trusted []string) (Check, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Report, c.Made = rep, attack.Plain(rep.Build.Version)
+	c.Report, c.Made = clean(rep), plain(rep.Build.Version)
 	c.Problem = c.signature(rep.Signature, signed, trusted)
 	if c.Problem == "" && !adds(rep) {
 		c.Problem = "its summary does not count what its cases say"

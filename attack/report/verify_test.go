@@ -213,6 +213,7 @@ func TestLies(t *testing.T) {
 		"deep":                strings.Repeat("[", 100000),
 		"deep and closed":     `{"cases":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `,"summary":{}}`,
 		"many":                `{"cases":[` + strings.Repeat("0,", maxNodes) + `0],"summary":{}}`,
+		"ten thousand cases":  `{"cases":[` + strings.Repeat("{},", 10_000) + `{}],"summary":{}}`,
 		"large":               strings.Repeat(" ", maxDocument) + doc,
 		"cases of other kind": `{"cases":[7],"summary":{}}`,
 		"half a page":         web[:len(web)-len(inside)/2-200],

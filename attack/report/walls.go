@@ -18,7 +18,7 @@ type layer struct {
 var nested = []layer{
 	{"Around each of its processes", "what this host's kernel holds the sandbox to", []string{"cgroup", "namespaces", "rights", "filter", "descriptors"}},
 	{"Caps", "what it may use up", []string{"memory", "tasks", "disk", "output", "time", "cpu", "events"}},
-	{"A kernel of its own", "what the program runs on, and what is in there with it", []string{"kernel", "guest-user", "files", "here", "environment", "process"}},
+	{"A kernel of its own", "what the program runs on, and what is in there with it", []string{"kernel", "kernel-state", "guest-user", "files", "here", "environment", "process"}},
 }
 
 var doors = []layer{

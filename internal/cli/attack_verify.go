@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 
-	"github.com/bermhq/berm/attack"
 	"github.com/bermhq/berm/attack/report"
 )
 
@@ -80,7 +79,7 @@ func (env *Env) showCheck(file string, c report.Check) {
 	}
 	rows = append(rows,
 		[2]string{"says", fmt.Sprintf("%d cases: %d contained, %d breached, %d inconclusive; %d findings", s.Cases, s.Contained, s.Breached, s.Inconclusive, s.Findings)},
-		[2]string{"of", attack.Plain(c.Report.Target)},
+		[2]string{"of", c.Report.Target},
 		[2]string{"made by", "berm " + c.Made + c.Report.Date.UTC().Format(", 2006-01-02 15:04 UTC")})
 	env.facts(rows)
 	if c.OK && !c.Trusted {
