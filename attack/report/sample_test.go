@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,11 +13,13 @@ import (
 
 func yes(b bool) *bool { return &b }
 
+var allCases = sync.OnceValues(attack.Cases)
+
 // sample is a report with one of everything: all cases of this build, on two
 // rungs, and what is seldom seen.
 func sample(t testing.TB) attack.Report {
 	t.Helper()
-	all, err := attack.Cases()
+	all, err := allCases()
 	if err != nil {
 		t.Fatal(err)
 	}
