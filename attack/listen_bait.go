@@ -16,11 +16,16 @@ const talkTime = 3 * time.Second
 // of those that keep credentials on a person's machine. Each counts its callers,
 // and what each hands out is a canary of its own.
 func (l *lure) talkers(p *planting) error {
+	agent := func(at string) func(net.Conn, string) {
+		return func(c net.Conn, secret string) {
+			sshAgent(c, secret, func(what string) { l.called(what + " of " + at) })
+		}
+	}
 	for _, s := range []struct {
 		kind, path string
 		talk       func(c net.Conn, secret string)
 	}{
-		{"ssh-agent", "ssh.sock", sshAgent},
+		{"ssh-agent", "ssh.sock", agent(filepath.Join(p.dir, "ssh.sock"))},
 		{"gpg-agent", "S.gpg-agent", gpgAgent},
 		{"git-cache", "git.sock", gitCache},
 		{"dbus", "bus", messageBus},
@@ -49,10 +54,11 @@ func (l *lure) talkers(p *planting) error {
 		p.vars = append(p.vars, "SSH_AUTH_SOCK")
 	}
 	v := newCanary()
-	if err := l.unix("@"+p.word+"-agent", func(c net.Conn) { sshAgent(c, v) }); err != nil {
+	abstract := p.word + "-agent"
+	if err := l.unix("@"+abstract, func(c net.Conn) { agent(abstract)(c, v) }); err != nil {
 		return err
 	}
-	p.note("abstract", p.word+"-agent", "what the abstract socket hands out", v)
+	p.note("abstract", abstract, "what the abstract socket hands out", v)
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
 		v := newCanary()
 		port, err := l.tcp("tcp", at, func(c net.Conn) { webServer(c, v) })

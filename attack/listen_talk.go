@@ -12,8 +12,9 @@ import (
 // What follows speaks just enough of each protocol to hand out a secret. Callers
 // are hostile: what they send is bounded, and none of it is kept.
 
-// sshAgent lists one key, whose comment is the secret, and signs with it.
-func sshAgent(c net.Conn, secret string) {
+// sshAgent lists one key, whose comment is the secret, and signs with it. It says
+// what it was asked for.
+func sshAgent(c net.Conn, secret string, asked func(what string)) {
 	for range 16 {
 		var head [4]byte
 		if _, err := io.ReadFull(c, head[:]); err != nil {
@@ -25,10 +26,12 @@ func sshAgent(c net.Conn, secret string) {
 		}
 		answer := []byte{5} // failure
 		switch b[0] {
-		case 11: // which keys are there
+		case 11:
+			asked("the list of keys")
 			key := append(sshString("ssh-ed25519"), sshString(strings.Repeat("k", 32))...)
 			answer = append([]byte{12, 0, 0, 0, 1}, append(sshString(string(key)), sshString(secret)...)...)
-		case 13: // sign
+		case 13:
+			asked("a signature")
 			answer = append([]byte{14}, sshString(string(append(sshString("ssh-ed25519"), sshString(secret)...)))...)
 		}
 		c.Write(sshString(string(answer)))

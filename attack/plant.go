@@ -100,6 +100,7 @@ func plant() (_ *planting, err error) {
 			return nil, err
 		}
 	}
+	p.plantState("")
 	p.plantEnvironment()
 	p.plantKernel()
 	p.needles = append(p.needles, hostFacts()...)

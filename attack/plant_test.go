@@ -69,7 +69,7 @@ func TestGuard(t *testing.T) {
 func TestTalkersAreBounded(t *testing.T) {
 	junk := make([]byte, 64<<10)
 	rand.Read(junk)
-	for name, talk := range map[string]func(net.Conn, string){"ssh": sshAgent, "gpg": gpgAgent, "git": gitCache,
+	for name, talk := range map[string]func(net.Conn, string){"ssh": func(c net.Conn, s string) { sshAgent(c, s, func(string) {}) }, "gpg": gpgAgent, "git": gitCache,
 		"bus": messageBus, "x": xServer, "wayland": waylandServer, "web": webServer} {
 		for _, say := range [][]byte{nil, junk, []byte(strings.Repeat("\n", 9000)), []byte(strings.Repeat("x", 9000)), []byte("\xff\xff\xff\xff\x0b")} {
 			ours, theirs := net.Pipe()
