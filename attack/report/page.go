@@ -211,6 +211,8 @@ func (v *view) headline() {
 		v.Tone, v.Headline = "unsure", plural(s.Inconclusive, "attack could not be judged", "attacks could not be judged")
 	case judged == 0:
 		v.Tone, v.Headline = "unsure", "Nothing was measured"
+	case s.NotApplicable > 0:
+		v.Tone, v.Headline = "good", "Every attack that applies here was contained"
 	default:
 		v.Tone, v.Headline = "good", "Every attack was contained"
 	}

@@ -90,6 +90,7 @@ func TestHeadline(t *testing.T) {
 		{attack.Summary{Count: attack.Count{Cases: 3, Contained: 3, Unseen: 2}, Findings: 2}, "bad", "2 findings"},
 		{attack.Summary{Count: attack.Count{Cases: 3, Contained: 2, Inconclusive: 1}}, "unsure", "1 attack could not be judged"},
 		{attack.Summary{Count: attack.Count{Cases: 3, NotApplicable: 3}}, "unsure", "Nothing was measured"},
+		{attack.Summary{Count: attack.Count{Cases: 3, Contained: 2, NotApplicable: 1}}, "good", "Every attack that applies here was contained"},
 		{attack.Summary{}, "unsure", "Nothing was measured"},
 		{attack.Summary{Count: attack.Count{Cases: 1, Contained: 1}, FalseBlocks: 1, Benign: 4, Findings: 1}, "bad", "1 finding"},
 	} {
