@@ -138,8 +138,8 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	started := time.Now()
 	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{
 		Args: a.c.command(a.nonce, string(facts)),
-		Env:  map[string]string{"PYTHONDONTWRITEBYTECODE": "1"},
-	}, client.Stdio{Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}), Stderr: errs})
+		Env:  map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}, Stdin: a.c.Stdin > 0,
+	}, client.Stdio{Stdin: io.LimitReader(zeros{}, a.c.Stdin), Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}), Stderr: errs})
 	a.o.Elapsed, a.o.CPUs = time.Since(started), share()
 	if a.n != nil {
 		a.n.hush()
@@ -157,6 +157,11 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	a.o.Result, a.o.CapsHit = &res, res.CapsHit
 	return nil
 }
+
+// zeros never end.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 // bringOut extracts into a folder where two traps lie: a link to a file outside
 // of it and a link to a folder outside of it.
@@ -187,6 +192,7 @@ func (a *attempt) bringOut(ctx context.Context, id string) error {
 			a.o.Denied = append(a.o.Denied, d.Rule)
 		}
 	}
+	a.o.Brought = weigh(out)
 	a.o.Artifacts, a.o.Misplaced = scanArtifacts(a.needles, out, before)
 	if !dotsAsked(a.c.Out) {
 		a.o.Misplaced = append(a.o.Misplaced, dots(out)...)

@@ -39,6 +39,8 @@ type Case struct {
 	Exit    int      // the exit code with ending exit
 	Caps    []string // must be in caps_hit: this is what "seen" means here
 	Out     []string // patterns to bring out
+	Brought int64    // the most bytes that may come out; 0 is maxOut
+	Stdin   int64    // bytes of zero that the program is fed, and need not read
 	Denied  []string // rules that bringing out must have recorded; of the family egress: reasons of the wire
 	Alive   bool     // the sandbox must still serve afterwards
 	Handed  bool     // a descriptor is left open for every child of the caller
@@ -266,6 +268,10 @@ func (c *Case) set(key, value string) (err error) {
 		c.Limits.DiskBytes, err = size(value)
 	case "output":
 		c.Limits.OutputBytes, err = size(value)
+	case "brought":
+		c.Brought, err = size(value)
+	case "stdin":
+		c.Stdin, err = size(value)
 	case "host-memory":
 		c.HostMemory, err = size(value)
 	case "host-disk":

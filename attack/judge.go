@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,6 +32,7 @@ type Observation struct {
 	Touched   []string       // planted files that changed
 	Calls     map[string]int // canary servers that were called
 	Artifacts int            // files that came out
+	Brought   int64          // bytes of them
 	Misplaced []string       // what is wrong with artifacts and where they lie
 	Denied    []string       // rules by which artifacts were refused; reasons of the wire
 	Left      []string       // differences of the host's view after the end
@@ -166,6 +168,9 @@ func disturbances(c Case, o Observation) (out []string) {
 	if c.HostCPUs > 0 && o.CPUs > c.HostCPUs {
 		out = append(out, fmt.Sprintf("it took %.2f processors, the most is %.2f", o.CPUs, c.HostCPUs))
 	}
+	if most := cmp.Or(c.Brought, maxOut); o.Brought > most {
+		out = append(out, fmt.Sprintf("%d bytes came out, the most is %d", o.Brought, most))
+	}
 	if s := o.Serving; s.Descriptors > servingDescriptors || s.Memory > servingMemory {
 		out = append(out, fmt.Sprintf("Berm's own processes held %d descriptors and %d MiB, the most is %d and %d", s.Descriptors, s.Memory>>20, servingDescriptors, servingMemory>>20))
 	}
@@ -249,7 +254,7 @@ func clean(c Case, o Observation) string {
 		if len(o.Denied) > 0 {
 			refused = "refused by rule: " + strings.Join(o.Denied, " ")
 		}
-		parts = append(parts, fmt.Sprintf("%d artifacts came out as plain files, %s", o.Artifacts, refused))
+		parts = append(parts, fmt.Sprintf("%d artifacts of %d bytes came out as plain files, %s", o.Artifacts, o.Brought, refused))
 	}
 	if len(o.Took) > 0 {
 		middle, slowest := pace(o.Took)

@@ -80,6 +80,8 @@ func TestJudge(t *testing.T) {
 		{"descriptors of Berm's", exit, func(o *Observation) { o.Serving.Descriptors = 513 }, Breached, "", "513 descriptors"},
 		{"memory of Berm's", exit, func(o *Observation) { o.Serving.Memory = 385 << 20 }, Breached, "", "385 MiB"},
 		{"Berm's own within bounds", exit, func(o *Observation) { o.Serving = Serving{2, 512, 384 << 20} }, Contained, "", "512 descriptors"},
+		{"more came out than may", links, func(o *Observation) { o.Brought = maxOut + 1 }, Breached, "yes", "bytes came out"},
+		{"as much came out as may", links, func(o *Observation) { o.Brought = maxOut }, Contained, "yes", "of 67108864 bytes"},
 		{"a neighbour was not served", exit, func(o *Observation) { o.Neighbour, o.Unserved = slow, []string{"deadline\x1b[2J"} }, Breached, "", "not served 1 times of 20"},
 		{"a neighbour is slow, an honest program does not slow it", exit, func(o *Observation) { o.Neighbour, o.Control = slow, &Neighbour{P50MS: 30} }, Breached, "", "less than its share"},
 		{"a neighbour is slow, beside an honest program too", exit, func(o *Observation) { o.Neighbour, o.Control = slow, &Neighbour{P50MS: 400} }, Contained, "", "half within 1500 ms"},

@@ -91,6 +91,20 @@ func scanText(needles []needle, where, text string) (out []string) {
 // maxArtifact bounds how much of one artifact is looked through.
 const maxArtifact = 64 << 20
 
+// weigh is how many bytes files below dir say that they have.
+func weigh(dir string) (n int64) {
+	filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if fi, err := d.Info(); err == nil {
+			n += fi.Size()
+		}
+		return nil
+	})
+	return n
+}
+
 // scanArtifacts looks at what came out into dir: regular files of no special
 // mode that hold no needle. What was laid out there before is left alone.
 func scanArtifacts(needles []needle, dir string, before []string) (count int, wrong []string) {
