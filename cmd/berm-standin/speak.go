@@ -139,9 +139,9 @@ func (s *speaker) raw(b []byte) error {
 	return err
 }
 
-// hush ends every answer from here on.
-func (s *speaker) hush() {
+// hush ends every answer from here on, or no longer does.
+func (s *speaker) hush(on bool) {
 	s.mu.Lock()
-	s.mute = true
+	s.mute = on
 	s.mu.Unlock()
 }

@@ -92,12 +92,13 @@ func leaveChildren(t *try) {
 		_, err := waiting(0)
 		t.note("child", err)
 	}
-	time.AfterFunc(2*linger, t.s.hush) // once this is answered
+	time.AfterFunc(2*linger, func() { t.s.hush(true) }) // once this is answered
 }
 
 // neverAnswer says nothing more, for longer than it may.
 func neverAnswer(t *try) {
 	t.begun()
-	t.s.hush()
-	time.Sleep(lifetime * time.Second)
+	t.s.hush(true)
+	time.Sleep(6 * time.Second)
+	t.s.hush(false)
 }

@@ -157,10 +157,15 @@ func denyCalls(calls []uint32, more ...unix.SockFilter) error {
 
 // filterThread lays the launch filter on the calling thread.
 func filterThread() error {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("no-new-privileges: %w", err)
+	if !privileges {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("no-new-privileges: %w", err)
+		}
 	}
-	return filter(launchFilter(), 0)
+	if prog := inherited(launchFilter()); prog != nil {
+		return filter(prog, 0)
+	}
+	return nil
 }
 
 func filter(prog []unix.SockFilter, flags uintptr) error {

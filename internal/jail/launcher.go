@@ -129,6 +129,7 @@ func (l *Launcher) Unlisten(name string) {
 // Start forks c: inside its cgroup from birth, in new user, pid, mount, net,
 // ipc and uts namespaces, as a uid of its own, without capabilities.
 func (l *Launcher) Start(c Child) (*os.Process, error) {
+	c = given(c)
 	var in []*os.File
 	var cgroupFD *os.File
 	defer func() {
@@ -175,7 +176,7 @@ func (l *Launcher) Start(c Child) (*os.Process, error) {
 	cmd := &exec.Cmd{
 		Path: "/proc/self/fd/" + strconv.Itoa(exe), Args: c.Args, Env: append([]string{}, c.Env...), // never nil: that would be our own
 		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: c.Files, Dir: "/",
-		SysProcAttr: l.attr(c.UID, cgroupFD),
+		SysProcAttr: born(l.attr(c.UID, cgroupFD)),
 	}
 	err = l.do(func() error {
 		// v1: this thread joins, forks, and leaves; the child is born inside.
