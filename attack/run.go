@@ -204,6 +204,7 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 		target.InheritFD, paths = fd, []string{target.TmpFile}
 	}
 	before, had, known := look(r.stateDir), hostRoom(r.stateDir), pids()
+	stored := images(r.stateDir)
 	s, unfit, err := r.session(ctx, c)
 	if unfit != "" {
 		return Observation{Unfit: unfit}
@@ -220,7 +221,7 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 		o.Failure = "close: " + err.Error()
 	}
 	o.settled(r.stateDir, before, a.id)
-	o.Touched = r.planting.touched()
+	o.Touched = append(r.planting.touched(), changed(stored, images(r.stateDir))...)
 	o.Calls = r.lure.take()
 	o.Leaks = append(o.Leaks, scanText(r.planting.needles, "what Berm said", a.words)...)
 	o.CanLook = os.Geteuid() == 0

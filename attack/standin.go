@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/bermhq/berm/api"
 )
@@ -49,6 +51,30 @@ func (r *run) session(ctx context.Context, c Case) (s *Session, unfit string, er
 	}
 	s, err = r.opt.StandIn(ctx, c.part(), c.wire())
 	return s, "", err
+}
+
+// images are the files that sandboxes start from, and their status.
+func images(stateDir string) map[string]string {
+	out := map[string]string{}
+	found, _ := filepath.Glob(filepath.Join(stateDir, "templates", "*.erofs"))
+	for _, path := range found {
+		var st syscall.Stat_t
+		if syscall.Stat(path, &st) == nil {
+			out[path] = fmt.Sprint(st.Ino, st.Size, st.Mode, st.Uid, st.Mtim, st.Ctim)
+		}
+	}
+	return out
+}
+
+// changed are those that are no longer as they were. Those that came or went are
+// the store's affair.
+func changed(before, after map[string]string) (out []string) {
+	for path, was := range before {
+		if is, there := after[path]; there && is != was {
+			out = append(out, "the image "+filepath.Base(path)+" was changed")
+		}
+	}
+	return out
 }
 
 // beside makes a sandbox beside that of a stand-in: whatever that does, this one

@@ -31,6 +31,7 @@ type wall struct {
 	args    func([]string) []string                                      // of the command line
 	extract client.Extractor                                             // what brings files out
 	forget  bool                                                         // nothing is ended or deleted
+	born    bool                                                         // by internal/jail/weak.go, where processes are born
 
 	template string                 // that sandboxes start from; the tests make it
 	quiet    func(attack.Case) bool // cases of other walls that see this one missing too, with reason
@@ -39,7 +40,7 @@ type wall struct {
 
 // out says whether anything is taken out.
 func (w wall) out() bool {
-	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.extract != nil || w.template != "" || w.forget
+	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.extract != nil || w.template != "" || w.forget || w.born
 }
 
 // red are the cases that must see that the wall is missing, the quicker ones first.
