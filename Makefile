@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-v2 test-v2-short check proof bench compat fuzz clean
+.PHONY: help build demo test test-v2 test-v2-short check proof bench compat containment fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ bench: ## the figures of docs/specification.md, measured on this host
 
 compat: ## everyday programs, natively and inside: docs/compatibility.md (an hour)
 	@scripts/compat.sh
+
+containment: ## attack Berm and the sandboxes of others: docs/containment.md (half an hour)
+	@scripts/containment.sh
 
 fuzz: ## each fuzz target for a while (FUZZTIME=10s)
 	@scripts/fuzz.sh

@@ -1,0 +1,150 @@
+// Command scorepage attacks Berm and the sandboxes of others with one suite and
+// writes docs/containment.md from the reports. What is attacked, by which command
+// line, is in the file targets beside it. `make containment` runs it.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/bermhq/berm/attack"
+)
+
+func main() {
+	berm := flag.String("berm", "bin/berm", "the program that attacks")
+	from := flag.String("targets", "scripts/scorepage/targets", "what is attacked")
+	dir := flag.String("reports", "build/containment", "where reports are kept, one JSON file a target")
+	only := flag.String("only", "", "attack these targets (NAME,...), and take the other reports as they are; none: attack nothing")
+	out := flag.String("o", "docs/containment.md", "the page")
+	flag.Parse()
+	if err := run(*berm, *from, *dir, *only, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "scorepage:", err)
+		os.Exit(1)
+	}
+}
+
+func run(berm, from, dir, only, out string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	targets, err := parse(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for i := range targets {
+		t := &targets[i]
+		path := filepath.Join(dir, t.name+".json")
+		if only == "" || strings.Contains(","+only+",", ","+t.name+",") {
+			if err := t.attack(berm, path); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+		}
+		if err := t.read(path); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	if targets[0].report == nil {
+		return errors.New("the first target is Berm, and there is no report of it")
+	}
+	repo, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, []byte(page(targets, repo)), 0o644)
+}
+
+// A target is something to attack, and what came of it.
+type target struct {
+	name, title    string
+	needs          string // the program without which it is not here
+	ask            string // the command that tells its version
+	version        string
+	command, notes string
+	missing        string // why it was not attacked
+	report         *attack.Report
+}
+
+// parse reads targets: blocks of `key: value`, with an empty line between two. A
+// line that begins with a blank goes on with the value before it.
+func parse(text string) (out []target, err error) {
+	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		var t target
+		keys := map[string]*string{"name": &t.name, "title": &t.title, "needs": &t.needs, "version": &t.ask, "command": &t.command, "notes": &t.notes}
+		var at *string
+		for line := range strings.SplitSeq(block, "\n") {
+			if strings.HasPrefix(line, "#") {
+				continue
+			}
+			if strings.HasPrefix(line, " ") && at != nil {
+				*at += " " + strings.TrimSpace(line)
+				continue
+			}
+			key, value, _ := strings.Cut(line, ":")
+			if at = keys[key]; at == nil {
+				return nil, fmt.Errorf("%q is no key", line)
+			}
+			*at = strings.TrimSpace(value)
+		}
+		if t.name != "" {
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+// attack writes a report, or why there is none.
+func (t *target) attack(berm, path string) error {
+	args := []string{"attack", "--json"}
+	if t.command != "" {
+		args = append(args, "--against", t.command)
+	}
+	if t.needs != "" {
+		if err := exec.Command("sh", "-c", t.needs).Run(); err != nil {
+			return os.WriteFile(path, []byte("not here: `"+t.needs+"` fails"), 0o644)
+		}
+	}
+	fmt.Fprintf(os.Stderr, "attacking %s\n", t.title)
+	cmd := exec.Command(berm, args...)
+	var said strings.Builder
+	cmd.Stderr = &said
+	b, err := cmd.Output()
+	if !json.Valid(b) || len(b) == 0 {
+		return fmt.Errorf("no report: %v: %.300s", err, said.String())
+	}
+	if t.ask != "" {
+		v, _ := exec.Command("sh", "-c", t.ask).Output()
+		if err := os.WriteFile(path+".version", v, 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(path, b, 0o644)
+}
+
+func (t *target) read(path string) error {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		t.missing = "not attacked"
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(string(b), "not here") {
+		t.missing = string(b)
+		return nil
+	}
+	v, _ := os.ReadFile(path + ".version")
+	t.version, _, _ = strings.Cut(strings.TrimSpace(string(v)), "\n")
+	t.report = new(attack.Report)
+	return json.Unmarshal(b, t.report)
+}
