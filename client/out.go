@@ -125,9 +125,12 @@ func (h *haul) bring(o Out) error {
 			p.fail(f, err)
 			continue
 		}
-		for _, f := range l.Files {
-			if f.Kind != "dir" {
-				p.add(f, "")
+		for _, g := range l.Files {
+			switch {
+			case g.Kind != "dir":
+				p.add(g, "")
+			case strings.Count(strings.TrimPrefix(g.Path, f.Path), "/") >= maxDepth: // no listing goes on from there
+				h.deny(g.Path, &Refusal{Rule: "out.path", Reason: "is too deep: what it holds did not come"})
 			}
 		}
 		if l.More {
