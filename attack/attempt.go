@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -36,6 +37,9 @@ type attempt struct {
 	nonce     string     // that the program prints
 	n         *neighbour // nil: none
 	tail      bytes.Buffer
+
+	during func(ctx context.Context)       // from when the program runs until it ends; nil: nothing
+	after  func(ctx context.Context) error // when it ended; nil: nothing
 }
 
 // maxOut is how many bytes one case may bring out.
@@ -68,6 +72,15 @@ func (a *attempt) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	template := a.s.Template
+	if a.c.User != "" {
+		var gone func()
+		var err error
+		if template, gone, err = rootTemplate(ctx, a.s); err != nil {
+			return fmt.Errorf("a template that grants root: %w", err)
+		}
+		defer gone()
+	}
 	w := watch(a.paths, a.known, aside)
 	defer func() {
 		w.end()
@@ -75,7 +88,7 @@ func (a *attempt) run(ctx context.Context) error {
 		a.o.Looked, a.o.Loose = w.looked, w.missing(a.c.lacks())
 		a.o.Tasks, a.o.Memory, a.o.Disk = w.tasks, w.memory, w.disk
 	}()
-	sb, err := a.s.Client.Create(ctx, api.CreateRequest{Template: a.s.Template, Isolation: a.isolation, Limits: a.c.Limits, Egress: a.egress})
+	sb, err := a.s.Client.Create(ctx, api.CreateRequest{Template: template, Isolation: a.isolation, Limits: a.c.Limits, Egress: a.egress})
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
@@ -102,6 +115,11 @@ func (a *attempt) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if a.after != nil {
+		if err := a.after(ctx); err != nil {
+			return fmt.Errorf("after the program: %w", err)
+		}
+	}
 	if len(a.c.Out) > 0 {
 		if err := a.bringOut(ctx, sb.SandboxID); err != nil {
 			return err
@@ -125,11 +143,18 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 		return err
 	}
 	share := func() float64 { return -1 }
+	var outside sync.WaitGroup
+	ctx, stop := context.WithCancel(ctx)
+	defer outside.Wait()
+	defer stop()
 	out, errs := newSink(a.needles, begin, end), newSink(a.needles)
 	out.onMark = func(m string) {
 		if m == begin {
 			share = newMeter(w.born()).share
 			w.confined()
+			if a.during != nil {
+				outside.Go(func() { a.during(ctx) })
+			}
 		}
 	}
 	if a.n != nil {

@@ -28,8 +28,9 @@ type Case struct {
 	Stays     string // why it is contained even without that wall; "" where it must go red
 	Waits     string // the part that is not built yet; such a case has no program
 	Fact      string // the beginning of the needle's name that it goes for; bare, it must bring that out
-	Drive     string // the Driver that attacks; "" where the program does
+	Drive     string // the Driver that attacks, or the companion of the program; "" where that is alone
 	StandIn   string // an attempt of a program that stands in for a part: PART NAME ...
+	User      string // root: in a template that grants root inside; "" is the agent
 	Long      bool   // left out where there is little time
 	Link      string // world or none; "" is world in the family egress and none in others
 	Canary    string // of the family credentials: the kind of bait it goes for
@@ -250,6 +251,10 @@ func (c *Case) set(key, value string) (err error) {
 		c.Waits = value
 	case "fact":
 		c.Fact = value
+	case "user":
+		if c.User = value; value != "root" {
+			err = errors.New("is only ever root")
+		}
 	case "drive":
 		c.Drive = value
 	case "standin":
@@ -356,7 +361,7 @@ func (c *Case) check() error {
 		return errors.New("it has no program")
 	case c.StandIn != "" && (len(c.Files) > 0 || c.Drive != "" || !slices.Contains(StandIns, c.part())):
 		return errors.New("a stand-in is for one of the parts " + strings.Join(StandIns, ", ") + ", and is all the program there is")
-	case c.Drive != "" && drivers[c.Drive] == nil:
+	case c.Drive != "" && drivers[c.Drive] == nil && companions[c.Drive] == nil:
 		return fmt.Errorf("nothing drives %.60q", c.Drive)
 	case len(c.Files) > 0 && interpreters[path.Ext(c.Files[0].Name)] == "":
 		return fmt.Errorf("nothing is known to run %s", c.Files[0].Name)

@@ -20,6 +20,19 @@ var drivers = map[string]Driver{
 	"here": driveHere,
 }
 
+// A companion does from outside what a case is about while its program runs in a
+// sandbox, or after it did: it sets what an attempt does then.
+type companion func(a *attempt)
+
+// companions are all there are, by the name that cases give.
+var companions = map[string]companion{}
+
+func init() {
+	for name, t := range archives {
+		companions["tar-"+name] = t.join
+	}
+}
+
 // driven lets a driver attack and looks at the host before and after.
 func (r *run) driven(ctx context.Context, c Case, drive Driver) Observation {
 	var o Observation

@@ -140,6 +140,8 @@ func (x External) unfit(c Case) string {
 		return oursOnly[c.Wall]
 	case c.StandIn != "":
 		return "it stands in for a part of Berm's own sandbox"
+	case c.User != "":
+		return "it needs a template that grants root"
 	case c.Drive != "":
 		return "it attacks from beside, through Berm's API"
 	case len(c.Out) > 0:

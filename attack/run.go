@@ -214,6 +214,9 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 	}
 	a := &attempt{c: c, s: s, o: &o, needles: r.planting.needles, target: target, isolation: r.opt.Isolation,
 		dir: filepath.Join(r.planting.dir, c.ID), known: known, paths: paths}
+	if join := companions[c.Drive]; join != nil {
+		join(a)
+	}
 	if err := a.run(ctx); err != nil && o.Failure == "" {
 		o.Failure = err.Error()
 	}

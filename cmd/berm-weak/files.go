@@ -20,6 +20,10 @@ var fileWalls = []wall{
 		name: "artifacts", without: "what is brought out is made as it lies inside",
 		extract: naive,
 	},
+	{
+		name: "archives", without: "archives are unpacked by their names and links, wherever those lead",
+		handle: unpackNaively,
+	},
 }
 
 // naiveMost bounds what a naive copy writes to this host.
