@@ -17,7 +17,8 @@ type Drive struct {
 
 // drivers are all there are, by the name that cases give.
 var drivers = map[string]Driver{
-	"here": driveHere,
+	"here":  driveHere,
+	"execs": driveExecs,
 }
 
 // A companion does from outside what a case is about while its program runs in a
