@@ -53,7 +53,11 @@ func (s *sink) Write(p []byte) (int, error) {
 		s.head = append(s.head, p[:min(room, len(p))]...)
 	}
 	buf := append(s.tail, p...)
+	planted := bytes.Contains(buf, []byte(canaryWord)) // which most of them begin with
 	for _, n := range s.needles {
+		if !planted && strings.HasPrefix(n.value, canaryWord) {
+			continue
+		}
 		if !s.found[n.name] && bytes.Contains(buf, []byte(n.value)) {
 			s.found[n.name] = true
 		}
