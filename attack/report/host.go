@@ -80,13 +80,13 @@ func (h *host) chips(walls []wallView, left, top, room float64) float64 {
 		}
 		wide := width(w.Name, letters) + 14
 		if count != "" {
-			wide += width(count, letters) + 11
+			wide += width(count, letters) + 6
 		}
 		if x > left && x+wide > left+room {
 			x, y = left, y+chipHigh+chipGap
 		}
 		h.Shapes = append(h.Shapes, shape{Kind: "box", X: x, Y: y, W: wide, H: chipHigh, R: 4, Class: "chip " + w.Class, Link: "#" + w.Anchor, Tip: w.About},
-			shape{Kind: "text", X: x + 7, Y: y + 13.2, Class: "word " + w.Class, Text: w.Name})
+			shape{Kind: "text", X: x + 7, Y: y + 13.2, Class: "name " + w.Class, Text: w.Name})
 		if count != "" {
 			h.Shapes = append(h.Shapes, shape{Kind: "text", X: x + wide - 7, Y: y + 13.2, Class: "count " + w.Class, Text: count})
 		}
