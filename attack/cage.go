@@ -119,12 +119,23 @@ func ownGroup(ctrl string) string {
 }
 
 func (c *cage) add(dir string, set map[string]string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(dir), &fs); err != nil {
+		return err
+	} else if fs.Type != unix.CGROUP_SUPER_MAGIC && fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		return fmt.Errorf("%s is no cgroup: no controller is mounted there", filepath.Dir(dir))
+	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
 	c.dirs = append(c.dirs, dir)
 	for name, value := range set {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0); err != nil {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(value)
+		if f.Close(); err != nil {
 			return err
 		}
 	}

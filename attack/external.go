@@ -173,7 +173,10 @@ func (x External) check(ctx context.Context, cg *cage) error {
 	for _, use := range []int{0, ample} {
 		c := Case{ID: "check", Files: []File{{"main.py", fmt.Appendf(nil, "from prelude import *\nb = b'x' * %d\nended()\n", use)}}, Limits: api.Limits{TimeoutSeconds: 20}}
 		var o Observation
-		if err := x.run(ctx, cg, &o, c, nil, target{}); err != nil {
+		stop := cg.count()
+		err := x.run(ctx, cg, &o, c, nil, target{})
+		tasks := stop()
+		if err != nil {
 			return err
 		}
 		if !o.Ended {
@@ -182,7 +185,7 @@ func (x External) check(ctx context.Context, cg *cage) error {
 		}
 		if use == 0 {
 			cg.idle = o.Memory
-		} else if o.Memory < ample*3/4 {
+		} else if o.Memory < ample*3/4 || tasks == 0 {
 			return &api.Error{Code: api.CodeCapUnenforceable, Message: "the command to attack runs programs outside of the cgroup that would keep the host: a daemon starts them",
 				Hint: "tell the daemon where: docker run --cgroup-parent {cgroup} ..."}
 		}

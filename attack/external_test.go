@@ -126,3 +126,16 @@ func TestCageGoesWithItsMaker(t *testing.T) {
 		}
 	}
 }
+
+// TestNoCage: where no controller is mounted there is no cage, and nothing is
+// left of the one that was tried; a folder that looks like a group is none.
+func TestNoCage(t *testing.T) {
+	dir := t.TempDir()
+	c := &cage{}
+	if err := c.add(dir+"/group", map[string]string{"pids.max": "1"}); err == nil || len(c.dirs) != 0 {
+		t.Errorf("a plain folder is taken for a cgroup: %v", err)
+	}
+	if _, err := os.Stat(dir + "/group"); err == nil {
+		t.Error("a folder is left")
+	}
+}
