@@ -131,6 +131,18 @@ func (a *attempt) run(ctx context.Context) error {
 	return nil
 }
 
+// stdin is what the program is fed. Where that is nothing, its end is what the
+// program waits for: it comes when the walls were looked at.
+func (a *attempt) stdin() (env map[string]string, in io.Reader, looked io.Closer) {
+	env = map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}
+	r, w := io.Pipe()
+	if a.c.Stdin > 0 {
+		return env, io.LimitReader(zeros{}, a.c.Stdin), w
+	}
+	env["BERM_ATTACK_LOOKS"] = "1"
+	return env, r, w
+}
+
 // exec runs the program to its end.
 func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	a.nonce = newCanary()[len(canaryWord):]
@@ -148,10 +160,13 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	defer outside.Wait()
 	defer stop()
 	out, errs := newSink(a.needles, begin, end), newSink(a.needles)
+	env, in, looked := a.stdin()
+	defer looked.Close()
 	out.onMark = func(m string) {
 		if m == begin {
 			share = newMeter(w.born()).share
 			w.confined()
+			looked.Close()
 			if a.during != nil {
 				outside.Go(func() { a.during(ctx) })
 			}
@@ -163,8 +178,8 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	started := time.Now()
 	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{
 		Args: a.c.command(a.nonce, string(facts)),
-		Env:  map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}, Stdin: a.c.Stdin > 0,
-	}, client.Stdio{Stdin: io.LimitReader(zeros{}, a.c.Stdin), Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}), Stderr: errs})
+		Env:  env, Stdin: true,
+	}, client.Stdio{Stdin: in, Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}), Stderr: errs})
 	a.o.Elapsed, a.o.CPUs = time.Since(started), share()
 	if a.n != nil {
 		a.n.hush()
