@@ -33,6 +33,7 @@ func main() {
 	if ours() {
 		usePrecompiled()
 		skipTracePoints()
+		keepNoFollow()
 	}
 	maincli.Main()
 }
