@@ -133,6 +133,9 @@ func bringIn(ctx context.Context, c *client.Client, id string, at []string) erro
 		if err != nil {
 			return err
 		}
+		if fi.IsDir() {
+			continue // a working tree is behind a wall of its own
+		}
 		if fi.Mode()&os.ModeSocket != 0 {
 			relay(ctx, c, id, "unix", "/"+hostInside+path, "unix", path)
 			continue
