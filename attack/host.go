@@ -106,6 +106,19 @@ func settle(stateDir string, before view, id string) (left, moved []string) {
 	return left, moved
 }
 
+// calm waits until the view of the host stays the same for a while, so that what
+// is compared with it later is not what was on its way out.
+func calm(stateDir string) {
+	last, since := look(stateDir), time.Now()
+	for end := time.Now().Add(settleTime); time.Now().Before(end) && time.Since(since) < 200*time.Millisecond; {
+		time.Sleep(20 * time.Millisecond)
+		now := look(stateDir)
+		if len(compare(last, now, "")) > 0 {
+			last, since = now, time.Now()
+		}
+	}
+}
+
 // stateFiles lists what is in the state directory beside the caches.
 func stateFiles(dir string) (out []string) {
 	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -163,6 +163,7 @@ func (r *run) warm(ctx context.Context, link bool) error {
 	if cerr := s.Close(); err == nil {
 		err = cerr
 	}
+	calm(r.stateDir)
 	return err
 }
 
