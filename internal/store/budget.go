@@ -83,6 +83,7 @@ type window struct {
 func (d *denials) repeated(e api.Event, now time.Time) bool {
 	var about struct {
 		Target string `json:"target"`
+		Count  int    `json:"count"` // what the caller has counted together already
 	}
 	_ = json.Unmarshal(e.Data, &about)
 	k := denialKey{e.Tenant, e.SandboxID, e.Type, about.Target}
@@ -98,7 +99,7 @@ func (d *denials) repeated(e api.Event, now time.Time) bool {
 		d.open[k] = &window{first: now}
 		return false
 	}
-	w.count++
+	w.count += max(about.Count, 1)
 	w.last = e
 	return true
 }

@@ -220,8 +220,10 @@ func TestDenials(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.note(event(api.EventDenied, "s1", `{"target":"other","reason":"role"}`)); err != nil {
-		t.Fatal(err)
+	for _, count := range []int{0, 30, 7} { // the last two are told as one, with all that they count
+		if err := l.note(event(api.EventDenied, "s1", fmt.Sprintf(`{"target":"other","reason":"role","count":%d}`, count))); err != nil {
+			t.Fatal(err)
+		}
 	}
 	clock.move(denialWindow)
 	l.mu.Lock()
@@ -229,15 +231,22 @@ func TestDenials(t *testing.T) {
 	l.mu.Unlock()
 	mustAppend(t, l, event("a.b", "", ""))
 	got := all(t, l, Query{Types: []string{api.EventDenied}})
-	if len(got) != 3 {
+	if len(got) != 4 {
 		t.Fatalf("%d events: %+v", len(got), got)
 	}
 	var data struct {
 		Count  int    `json:"count"`
 		Target string `json:"target"`
 	}
-	if err := json.Unmarshal(got[2].Data, &data); err != nil || data.Count != 999 || data.Target != "GET /v1/tokens" {
-		t.Errorf("%s", got[2].Data)
+	counts := map[string]int{}
+	for _, e := range got[2:] {
+		if err := json.Unmarshal(e.Data, &data); err != nil {
+			t.Fatal(err)
+		}
+		counts[data.Target] = data.Count
+	}
+	if counts["GET /v1/tokens"] != 999 || counts["other"] != 37 {
+		t.Errorf("%v", counts)
 	}
 	for i := range 3 * maxDenials { // no target makes it grow without end
 		if err := l.note(event(api.EventDenied, "", fmt.Sprintf(`{"target":"t%d"}`, i))); err != nil {
