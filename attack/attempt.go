@@ -81,6 +81,11 @@ func (a *attempt) run(ctx context.Context) error {
 		}
 		defer gone()
 	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+		defer cancel()
+		a.o.Beside = a.served(ctx, next)
+	}()
 	w := watch(a.paths, a.known, aside)
 	defer func() {
 		w.end()
@@ -99,6 +104,7 @@ func (a *attempt) run(ctx context.Context) error {
 		end, err := a.s.Client.Delete(ctx, sb.SandboxID)
 		a.say(end, err)
 		a.o.CapsHit = union(a.o.CapsHit, end.CapsHit)
+		a.o.Misplaced = append(a.o.Misplaced, boasts(a.c, end)...)
 		for _, d := range end.Denied {
 			a.o.Denied = union(a.o.Denied, []string{cmp.Or(d.Code, d.Reason)})
 		}
@@ -111,7 +117,6 @@ func (a *attempt) run(ctx context.Context) error {
 		return fmt.Errorf("copy in: %w", err)
 	}
 	err = a.exec(ctx, w, sb.SandboxID)
-	a.o.Beside = a.served(ctx, next)
 	if err != nil {
 		return err
 	}

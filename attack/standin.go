@@ -101,3 +101,21 @@ func (a *attempt) served(ctx context.Context, id string) string {
 	}
 	return why
 }
+
+// boasts are figures of a stand-in's sandbox that nothing can have reached: what a
+// guest says of itself is bounded by what the host knows.
+func boasts(c Case, end api.EndReport) (out []string) {
+	l := c.Limits.WithDefaults()
+	for _, f := range []struct {
+		what       string
+		said, most int64
+	}{
+		{"bytes of memory", end.Usage.MemoryPeakBytes, l.MemoryBytes}, {"processes", end.Usage.PidsPeak, 4*l.Pids + 128},
+		{"bytes of disk", end.Usage.DiskPeakBytes, 8 * l.DiskBytes},
+	} {
+		if c.StandIn != "" && f.most > 0 && f.said > f.most {
+			out = append(out, fmt.Sprintf("Berm believes that it had %d %s", f.said, f.what))
+		}
+	}
+	return out
+}

@@ -17,6 +17,10 @@ type speaker struct {
 	attempts map[string]func(*try)
 	inside   *sentry // what the stand-in of a sentry holds; nil in a guest
 
+	content func(io.Writer)        // what each file holds; nil: nothing
+	torn    bool                   // and it ends with an error
+	names   func(*speaker, uint32) // what a listing ends with
+
 	mu    sync.Mutex
 	epoch uint32
 	mute  bool            // it answers nothing any more
@@ -27,6 +31,7 @@ type speaker struct {
 type ask struct {
 	req    []byte
 	method int
+	left   chan int // what the host lets it send
 }
 
 // serve speaks until the stream ends.
@@ -62,6 +67,13 @@ func (s *speaker) frame(f guest.Frame) {
 		}
 	case guest.KindData:
 		s.send(f.Stream, guest.KindCredit, guest.AppendCredit(nil, len(f.Body)+guest.FrameCost))
+	case guest.KindCredit:
+		if n, ok := guest.ParseCredit(f.Body); ok && a != nil && a.left != nil {
+			select {
+			case a.left <- n:
+			default:
+			}
+		}
 	case guest.KindEnd, guest.KindCancel:
 		if a != nil && a.method != guest.MethodStart {
 			delete(s.calls, f.Stream)
@@ -85,6 +97,16 @@ func (s *speaker) begin(stream uint32, a *ask) {
 			go s.start(stream, st)
 		}
 		return
+	case guest.MethodRead:
+		if s.content != nil {
+			a.left = make(chan int, 4096)
+			go s.file(stream, a.left, o.Window)
+			return
+		}
+		s.reply(stream, nil)
+	case guest.MethodList, guest.MethodGlob:
+		go s.files(stream)
+		return
 	case guest.MethodKill:
 		k := guest.KillReply{Killed: 1}
 		s.reply(stream, k.Append(nil))
@@ -107,11 +129,25 @@ func (s *speaker) start(stream uint32, st guest.Start) {
 		t := newTry(s, stream, st.Args[1:])
 		if do := s.attempts[t.name]; do != nil {
 			t.run(do)
+			if t.replied {
+				return
+			}
 		} else {
 			e.NotStarted, e.Errno = "no such attempt", 2
 		}
 	}
 	s.reply(stream, e.Append(nil))
+}
+
+// file answers with what a file is said to hold.
+func (s *speaker) file(stream uint32, left chan int, have int) {
+	s.content(&window{s: s, stream: stream, left: left, have: have})
+	if s.torn {
+		r := guest.Reply{Errno: 5, Text: "\x1b[2J\x1b]0;standin\x07 torn \xff\xfe\n{}"}
+		s.send(stream, guest.KindReply, r.Append(nil))
+		return
+	}
+	s.reply(stream, nil)
 }
 
 func (s *speaker) reply(stream uint32, body []byte) {

@@ -20,6 +20,8 @@ type try struct {
 	at     facts
 	said   []byte
 	now    bool // what it says goes out at once
+
+	replied bool // it has ended itself
 }
 
 // facts are places and addresses on the host: what a program of the suite is
@@ -52,8 +54,10 @@ const linger = 250 * time.Millisecond
 // process at that moment, and that it ended.
 func (t *try) run(do func(*try)) {
 	do(t)
+	if t.replied {
+		return
+	}
 	t.begun()
-	time.Sleep(linger)
 	t.say("ended %s", t.nonce)
 }
 
@@ -67,6 +71,7 @@ func (t *try) begun() {
 	t.out([]byte("began " + t.nonce + "\n"))
 	t.out(t.said)
 	t.said = nil
+	time.Sleep(linger)
 }
 
 // say notes what came of something.

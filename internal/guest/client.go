@@ -118,6 +118,7 @@ func (c *Client) Err() error {
 
 func (c *Client) fail(err error) {
 	c.failed.Do(func() {
+		caught(err)
 		c.err = err
 		close(c.done)
 		c.nc.Close()
