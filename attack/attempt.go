@@ -186,6 +186,9 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 		Env:  env, Stdin: true,
 	}, client.Stdio{Stdin: in, Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}), Stderr: errs})
 	a.o.Elapsed, a.o.CPUs = time.Since(started), share()
+	if out.found[begin] {
+		w.confined() // again: what it was at its start is not what it may have become
+	}
 	if a.n != nil {
 		a.n.hush()
 		a.o.Neighbour, a.o.Unserved = a.n.figures(), a.n.failed

@@ -26,6 +26,7 @@ type watcher struct {
 	tasks, memory, disk int64 // peaks
 	serving             Serving
 	looked              int // processes whose confinement was seen
+	seen                map[int]bool
 	lacking             map[lack]bool
 	word                string // by which a stand-in marks what it makes; "": there is none
 }
@@ -33,7 +34,7 @@ type watcher struct {
 // watch starts to look. planted are the paths of canaries, known the processes
 // that are no part of the session.
 func watch(planted []string, known, aside map[int]bool) *watcher {
-	w := &watcher{known: known, aside: aside, paths: planted, lacking: map[lack]bool{},
+	w := &watcher{known: known, aside: aside, paths: planted, lacking: map[lack]bool{}, seen: map[int]bool{},
 		stop: make(chan struct{}), done: make(chan struct{}), now: make(chan chan struct{}, 4)}
 	w.netns, _ = os.Readlink("/proc/self/ns/net")
 	w.group = memoryGroup("self")
