@@ -136,7 +136,7 @@ func breaches(c Case, o Observation) (out []string) {
 	}{
 		{"tasks on the host", mostTasks(c, o), o.Tasks},
 		{"bytes of host memory", c.HostMemory, o.Memory},
-		{"bytes of host disk", c.HostDisk, o.Disk},
+		{"bytes of host disk", mostDisk(c, o), o.Disk},
 	} {
 		if b.most > 0 && b.reached > b.most {
 			out = append(out, fmt.Sprintf("it held %d %s, the most is %d", b.reached, b.what, b.most))
@@ -182,6 +182,15 @@ func disturbances(c Case, o Observation) (out []string) {
 			o.Neighbour.P50MS, o.Neighbour.AloneP50MS, o.Control.P50MS))
 	}
 	return out
+}
+
+// mostDisk is how much disk a case may hold. Of other sandboxes it is seen as the
+// memory that goes before it, and the program's own is in that.
+func mostDisk(c Case, o Observation) int64 {
+	if o.External && c.HostDisk > 0 {
+		return c.HostDisk + 32<<20
+	}
+	return c.HostDisk
 }
 
 // untrue says where an ending is not what the contract names. The exit code of a

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bermhq/berm/attack"
@@ -21,15 +22,16 @@ func main() {
 	from := flag.String("targets", "scripts/scorepage/targets", "what is attacked")
 	dir := flag.String("reports", "build/containment", "where reports are kept, one JSON file a target")
 	only := flag.String("only", "", "attack these targets (NAME,...), and take the other reports as they are; none: attack nothing")
+	cases := flag.String("cases", "", "attack with these cases alone (NAME,...), and put what comes of them into the report that is there")
 	out := flag.String("o", "docs/containment.md", "the page")
 	flag.Parse()
-	if err := run(*berm, *from, *dir, *only, *out); err != nil {
+	if err := run(*berm, *from, *dir, *only, *cases, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "scorepage:", err)
 		os.Exit(1)
 	}
 }
 
-func run(berm, from, dir, only, out string) error {
+func run(berm, from, dir, only, cases, out string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
 		return err
@@ -45,7 +47,7 @@ func run(berm, from, dir, only, out string) error {
 		t := &targets[i]
 		path := filepath.Join(dir, t.name+".json")
 		if only == "" || strings.Contains(","+only+",", ","+t.name+",") {
-			if err := t.attack(berm, path); err != nil {
+			if err := t.attack(berm, path, cases); err != nil {
 				return fmt.Errorf("%s: %w", t.name, err)
 			}
 		}
@@ -103,7 +105,7 @@ func parse(text string) (out []target, err error) {
 }
 
 // attack writes a report, or why there is none.
-func (t *target) attack(berm, path string) error {
+func (t *target) attack(berm, path, cases string) error {
 	args := []string{"attack", "--json"}
 	if t.command != "" {
 		args = append(args, "--against", t.command)
@@ -113,6 +115,9 @@ func (t *target) attack(berm, path string) error {
 			return os.WriteFile(path, []byte("not here: `"+t.needs+"` fails"), 0o644)
 		}
 	}
+	if cases != "" {
+		args = append(args, "--only", cases)
+	}
 	fmt.Fprintf(os.Stderr, "attacking %s\n", t.title)
 	cmd := exec.Command(berm, args...)
 	var said strings.Builder
@@ -121,6 +126,11 @@ func (t *target) attack(berm, path string) error {
 	if !json.Valid(b) || len(b) == 0 {
 		return fmt.Errorf("no report: %v: %.300s", err, said.String())
 	}
+	if cases != "" {
+		if b, err = put(path, b); err != nil {
+			return err
+		}
+	}
 	if t.ask != "" {
 		v, _ := exec.Command("sh", "-c", t.ask).Output()
 		if err := os.WriteFile(path+".version", v, 0o644); err != nil {
@@ -128,6 +138,31 @@ func (t *target) attack(berm, path string) error {
 		}
 	}
 	return os.WriteFile(path, b, 0o644)
+}
+
+// put puts the cases of a later report in the places of those in an earlier one,
+// which becomes as new as the later: its date, and who attacked.
+func put(path string, later []byte) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var all, some attack.Report
+	if err := errors.Join(json.Unmarshal(b, &all), json.Unmarshal(later, &some)); err != nil {
+		return nil, err
+	}
+	for _, c := range some.Cases {
+		i := slices.IndexFunc(all.Cases, func(o attack.Result) bool { return o.ID == c.ID && o.Isolation == c.Isolation })
+		if i < 0 {
+			return nil, fmt.Errorf("the report has no case %s yet", c.ID)
+		}
+		all.Cases[i] = c
+	}
+	seconds := all.Summary.Seconds
+	all.Date, all.Build, all.Suite, all.Signature = some.Date, some.Build, some.Suite, nil
+	all.Summary = attack.Sum(all.Cases, all.Benign)
+	all.Summary.Seconds = seconds
+	return json.MarshalIndent(all, "", "  ")
 }
 
 func (t *target) read(path string) error {

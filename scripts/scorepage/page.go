@@ -19,7 +19,7 @@ func page(targets []target, repo string) string {
 Written by `+"`make containment`"+`; do not edit it by hand. The cases of [attack.md](attack.md) ran in Berm and, unchanged, in sandboxes of
 others, on one machine: %d cases, of %s (suite %.12s). A cell says how many cases were contained, of those that could be judged there.
 
-`, own.Suite.Cases, own.Date.Format("2006-01-02"), own.Suite.SHA256)
+`, len(own.Cases), own.Date.Format("2006-01-02"), own.Suite.SHA256)
 	b.WriteString("| sandbox | " + strings.Join(attack.Families, " | ") + " | breached | not judged | does not apply |\n|---|" + strings.Repeat("---|", len(attack.Families)+3) + "\n")
 	for _, t := range targets {
 		if t.report == nil {
