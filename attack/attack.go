@@ -49,6 +49,11 @@ type Options struct {
 	// StandIns, of every sandbox; nil: there is none.
 	StandIn func(ctx context.Context, part string, link bool) (*Session, error)
 
+	// OpenTemplate is Open for sandboxes that start from a template of that name;
+	// nil: there are none.
+	OpenTemplate func(ctx context.Context, name string) (*Session, error)
+	Tools        string // the folder of tools that are in no template; "": none are given
+
 	Target    string // what is attacked, for the report
 	Command   string // what repeats this run, for the report
 	Build     Build  // what attacks, for the report

@@ -37,6 +37,8 @@ type attempt struct {
 	nonce     string     // that the program prints
 	n         *neighbour // nil: none
 	tail      bytes.Buffer
+	tools     string       // where given tools are
+	told      bytes.Buffer // the report of a tool
 
 	during func(ctx context.Context)       // from when the program runs until it ends; nil: nothing
 	after  func(ctx context.Context) error // when it ended; nil: nothing
@@ -184,7 +186,7 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{
 		Args: a.c.command(a.nonce, string(facts)),
 		Env:  env, Stdin: true,
-	}, client.Stdio{Stdin: in, Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}), Stderr: errs})
+	}, client.Stdio{Stdin: in, Stdout: io.MultiWriter(out, &bounded{&a.tail, maxTimes}, &bounded{&a.told, a.c.maxReport()}), Stderr: errs})
 	a.o.Elapsed, a.o.CPUs = time.Since(started), share()
 	if out.found[begin] {
 		w.confined() // again: what it was at its start is not what it may have become
@@ -194,6 +196,7 @@ func (a *attempt) exec(ctx context.Context, w *watcher, id string) error {
 		a.o.Neighbour, a.o.Unserved = a.n.figures(), a.n.failed
 	}
 	a.o.Began, a.o.Ended = out.found[begin], out.found[end]
+	a.o.readTool(a.c, a.report())
 	a.o.Bytes = out.bytes + errs.bytes
 	a.o.Took, a.o.Slowest = took(a.tail.Bytes())
 	a.o.Said = string(out.head[:min(len(out.head), 100)]) + " ... " + string(errs.head[:min(len(errs.head), 400)])
@@ -289,6 +292,11 @@ func (a *attempt) archive() (*bytes.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
+	given, err := a.given()
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, given...)
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
 	for _, f := range files {

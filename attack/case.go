@@ -35,19 +35,22 @@ type Case struct {
 	Link      string // world or none; "" is world in the family egress and none in others
 	Canary    string // of the family credentials: the kind of bait it goes for
 
-	Limits  api.Limits
-	Endings []string // of which one must be the ending; exit if none are named
-	Exit    int      // the exit code with ending exit
-	Caps    []string // must be in caps_hit: this is what "seen" means here
-	Out     []string // patterns to bring out
-	Brought int64    // the most bytes that may come out; 0 is maxOut
-	Stdin   int64    // bytes of zero that the program is fed, and need not read
-	Denied  []string // rules that bringing out must have recorded; of the family egress: reasons of the wire
-	Alive   bool     // the sandbox must still serve afterwards
-	Handed  bool     // a descriptor is left open for every child of the caller
-	Allow   []string // on the wire: what its policy allows beside world.Rules
-	Reach   []string // and must reach, as world.Watch has it with a colon: http4:/path, tls6
-	Bare    string   // on the wire, and of credentials: why no canary is reached even without Berm; "" where one must be
+	Limits   api.Limits
+	Endings  []string // of which one must be the ending; exit if none are named
+	Exit     int      // the exit code with ending exit
+	Caps     []string // must be in caps_hit: this is what "seen" means here
+	Out      []string // patterns to bring out
+	Brought  int64    // the most bytes that may come out; 0 is maxOut
+	Stdin    int64    // bytes of zero that the program is fed, and need not read
+	Denied   []string // rules that bringing out must have recorded; of the family egress: reasons of the wire
+	Alive    bool     // the sandbox must still serve afterwards
+	Template string   // that its sandbox starts from; "" is what everybody starts from
+	Tool     string   // one of tools: the program runs it, and its report is read
+	Given    string   // the tool's file, where no template has it
+	Handed   bool     // a descriptor is left open for every child of the caller
+	Allow    []string // on the wire: what its policy allows beside world.Rules
+	Reach    []string // and must reach, as world.Watch has it with a colon: http4:/path, tls6
+	Bare     string   // on the wire, and of credentials: why no canary is reached even without Berm; "" where one must be
 
 	// Bounds on what the host sees of the sandbox; 0 is none.
 	HostMemory, HostTasks, HostDisk int64
@@ -144,6 +147,14 @@ func Cases() ([]Case, error) {
 	return out, nil
 }
 
+// called says whether the case is meant by a name.
+func (c *Case) called(name string) bool {
+	return name == c.Family || name == c.ID || name == toolCases && c.Tool != ""
+}
+
+// toolCases are all that run a tool, by one name.
+const toolCases = "tools"
+
 // Select keeps the cases of the families or ids that only names.
 func Select(all []Case, only []string) ([]Case, error) {
 	if len(only) == 0 {
@@ -151,14 +162,14 @@ func Select(all []Case, only []string) ([]Case, error) {
 	}
 	var out []Case
 	for _, name := range only {
-		if !slices.ContainsFunc(all, func(c Case) bool { return c.Family == name || c.ID == name }) {
+		if !slices.ContainsFunc(all, func(c Case) bool { return c.called(name) }) {
 			return nil, &api.Error{Code: api.CodeBadRequest,
 				Message: fmt.Sprintf("--only %.60q is neither a family nor a case; families: %s", name, strings.Join(Families, ", ")),
 				Hint:    "berm attack --only " + Families[0]}
 		}
 	}
 	for _, c := range all {
-		if slices.Contains(only, c.Family) || slices.Contains(only, c.ID) {
+		if slices.ContainsFunc(only, c.called) {
 			out = append(out, c)
 		}
 	}
@@ -317,6 +328,12 @@ func (c *Case) set(key, value string) (err error) {
 		if c.Alive = value == "yes"; !c.Alive {
 			err = errors.New("is only ever yes")
 		}
+	case "template":
+		c.Template = value
+	case "tool":
+		c.Tool = value
+	case "given":
+		c.Given = value
 	case "handed":
 		if c.Handed = value == "yes"; !c.Handed {
 			err = errors.New("is only ever yes")
@@ -373,6 +390,10 @@ func (c *Case) check() error {
 		return errors.New("only attacks on the wire and on credentials are run without Berm")
 	case (c.Canary == "") == (c.Family == credentials && !c.wire() && len(c.Files) > 0):
 		return errors.New("a program that goes for credentials says which canary is its own, and no other does")
+	case c.Tool != "" && tools[c.Tool].over == "":
+		return fmt.Errorf("nobody can read what %.60q says", c.Tool)
+	case c.Tool != "" && c.Template == "":
+		return errors.New("it does not say which template has its tool")
 	case c.Limits.TimeoutSeconds <= 0 || c.Limits.TimeoutSeconds > 60:
 		return errors.New("its timeout is not between 0 and 60 seconds")
 	}

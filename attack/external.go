@@ -138,6 +138,8 @@ func (x External) unfit(c Case) string {
 	switch {
 	case oursOnly[c.Wall] != "":
 		return oursOnly[c.Wall]
+	case c.Template != "":
+		return "its tool lies in a template of Berm's"
 	case c.StandIn != "":
 		return "it stands in for a part of Berm's own sandbox"
 	case c.User != "":

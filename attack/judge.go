@@ -47,6 +47,10 @@ type Observation struct {
 
 	Isolation, Boundary string // as the server told them
 
+	Claims []string // of a tool, that nothing explains
+	Noise  string   // its others, counted by the reason for which they are nothing
+	Unread bool     // its report is not whole
+
 	Looked  int      // host processes of the sandbox whose walls were seen
 	Loose   []string // walls that one of them lacked
 	CanLook bool     // this user may see them
@@ -116,6 +120,9 @@ func Judge(c Case, o Observation) Result {
 // breaches are the effects that containment rules out.
 func breaches(c Case, o Observation) (out []string) {
 	out = slices.Concat(o.Leaks, o.Touched, o.Misplaced, o.Loose, o.Left)
+	if len(o.Claims) > 0 {
+		out = append(out, c.Tool+" found: "+strings.Join(o.Claims, ", "))
+	}
 	for _, who := range slices.Sorted(maps.Keys(o.Calls)) {
 		out = append(out, fmt.Sprintf("%s was called %d times", who, o.Calls[who]))
 	}
@@ -224,6 +231,9 @@ func doubts(c Case, o Observation) (out []string) {
 	case !o.Ended && (o.Result != nil && o.Result.Ending == api.EndExit || o.External && slices.Equal(c.Endings, []string{api.EndExit})):
 		out = append(out, "the program did not show that it came to its end")
 	}
+	if o.Unread && len(out) == 0 {
+		out = append(out, "the report of "+c.Tool+" is not whole")
+	}
 	if len(o.Cut) > 0 && o.Failure == "" && !o.External {
 		out = append(out, "the policy allows "+strings.Join(o.Cut, " and ")+", which was not reached: that others were not proves nothing")
 	}
@@ -264,6 +274,12 @@ func clean(c Case, o Observation) string {
 			refused = "refused by rule: " + strings.Join(o.Denied, " ")
 		}
 		parts = append(parts, fmt.Sprintf("%d artifacts of %d bytes came out as plain files, %s", o.Artifacts, o.Brought, refused))
+	}
+	if c.Tool != "" {
+		parts = append(parts, c.Tool+" found nothing real")
+		if o.Noise != "" {
+			parts = append(parts, "what it says and is not so: "+o.Noise)
+		}
 	}
 	if len(o.Took) > 0 {
 		middle, slowest := pace(o.Took)

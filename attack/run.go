@@ -214,7 +214,7 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 		return Observation{Failure: "session: " + err.Error()}
 	}
 	a := &attempt{c: c, s: s, o: &o, needles: r.planting.needles, target: target, isolation: r.opt.Isolation,
-		dir: filepath.Join(r.planting.dir, c.ID), known: known, paths: paths}
+		dir: filepath.Join(r.planting.dir, c.ID), known: known, paths: paths, tools: r.opt.Tools}
 	if join := companions[c.Drive]; join != nil {
 		join(a)
 	}

@@ -42,6 +42,9 @@ func (c *Case) command(nonce, facts string) []string {
 
 // session is one for the case alone.
 func (r *run) session(ctx context.Context, c Case) (s *Session, unfit string, err error) {
+	if c.Template != "" {
+		return r.toolSession(ctx, c)
+	}
 	if c.StandIn == "" {
 		s, err = r.opt.Open(ctx, c.wire())
 		return s, "", err

@@ -32,7 +32,7 @@ fi
 # One package after the other: their tests count what the host holds.
 run -name "real sandboxes and house rules" -- go test -json -trimpath -count=1 -p 1 -timeout "$long" $heavy
 if [ -n "$caps" ]; then
-	run -name "attack" -command -- bin/berm attack
+	run -name "attack" -counted -- scripts/attack.sh
 else
 	run -skip "attack: needs root, or cgroups delegated to you"
 fi

@@ -59,6 +59,7 @@ type attackOptions struct {
 	only      []string
 	isolation string   // the rung in turn
 	rungs     []string // all that were asked for
+	tools     string   // where public tools are
 	short     bool
 	against   attack.External
 	external  string // the same as it was given
@@ -80,6 +81,7 @@ func (o *attackOptions) flags() flags {
 			o.against, err = attack.ParseExternal(s)
 			return err
 		}},
+		{name: "tools", value: "FOLDER", help: "run public tools that are in it and in no template: " + strings.Join(attack.Given(), ", "), set: text(&o.tools)},
 		{name: "short", help: "without the cases that take long", set: toggle(&o.short)},
 	}, o.out.flags()...)
 }
@@ -87,7 +89,7 @@ func (o *attackOptions) flags() flags {
 func attackVerb() verb {
 	return verb{
 		name: "attack", own: true, summary: "try to get past the walls, and judge it from outside",
-		usage: "[--only NAME,...] [--isolation KIND,...] [--against COMMAND] [--short] [--format FORM] [-o FILE] | verify REPORT | render REPORT",
+		usage: "[--only NAME,...] [--isolation KIND,...] [--against COMMAND] [--short] [--tools FOLDER] [--format FORM] [-o FILE] | verify REPORT | render REPORT",
 		flags: func() flags { return new(attackOptions).flags() }, about: attackAbout,
 		subs: []verb{attackVerifyVerb(), attackRenderVerb()},
 		run: func(ctx context.Context, env *Env, args []string) int {
@@ -211,6 +213,14 @@ func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Opt
 			}
 			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close, Extract: s.Extract}, nil
 		},
+		OpenTemplate: func(ctx context.Context, name string) (*attack.Session, error) {
+			s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, Template: name, Isolation: o.isolation, Progress: v.progress.update})
+			if err != nil {
+				return nil, err
+			}
+			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close, Extract: s.Extract}, nil
+		},
+		Tools:   o.tools,
 		Berm:    env.self,
 		StandIn: env.standIn(rung),
 		Again:   func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
