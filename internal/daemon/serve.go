@@ -49,6 +49,9 @@ type ServeOptions struct {
 	Debug    bool
 	Stdout   io.Writer // gets the ready line
 	Stderr   io.Writer // logs
+
+	// Events is what one sandbox may write into the log; zero: the store's own.
+	Events store.Budget
 }
 
 // maxConnections bounds the connections of each door, maxStrangers those of one
@@ -72,6 +75,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	if err != nil {
 		return err
 	}
+	cfg.events = o.Events
 	log := newLog(o.Stderr, cfg)
 	ready := newNotifier()
 	cert, err := readCert(cfg.TLSCert, cfg.TLSKey)
@@ -222,7 +226,7 @@ type daemon struct {
 func build(ctx context.Context, g *ground, cfg Config, host map[string]any, version api.Version, hosts []string, log *slog.Logger) (_ *daemon, err error) {
 	d := &daemon{g: g, log: log, adopted: make(chan struct{})}
 	d.store, err = store.Open(below(g.own, "."), store.Options{
-		Retention: time.Duration(cfg.AuditRetention), MaxBytes: int64(cfg.AuditMaxBytes), Log: log, Name: filepath.Join(g.state, "daemon"),
+		Retention: time.Duration(cfg.AuditRetention), MaxBytes: int64(cfg.AuditMaxBytes), Budget: cfg.events, Log: log, Name: filepath.Join(g.state, "daemon"),
 	})
 	if err != nil {
 		return nil, unusable(g.state, err)
