@@ -79,8 +79,10 @@ type window struct {
 	first time.Time
 }
 
-// repeated says that an event was counted and is not to be written itself.
-func (d *denials) repeated(e api.Event, now time.Time) bool {
+// take counts an event with those before it, if there are any: then it is not to
+// be written itself. What is to be written for it, now or at the end of its
+// window, is charged first, so that nothing follows from one that is refused.
+func (d *denials) take(e api.Event, now time.Time, charge func() error) (counted bool, err error) {
 	var about struct {
 		Target string `json:"target"`
 		Count  int    `json:"count"` // what the caller has counted together already
@@ -92,16 +94,21 @@ func (d *denials) repeated(e api.Event, now time.Time) bool {
 		k.target = "\x00" // no target that anything has
 		w = d.open[k]
 	}
+	if w == nil || w.count == 0 {
+		if err := charge(); err != nil {
+			return false, err
+		}
+	}
 	if w == nil {
 		if d.open == nil {
 			d.open = map[denialKey]*window{}
 		}
 		d.open[k] = &window{first: now}
-		return false
+		return false, nil
 	}
 	w.count += max(about.Count, 1)
 	w.last = e
-	return true
+	return true, nil
 }
 
 // due closes the windows that are over, or all, and answers what they counted.

@@ -188,11 +188,14 @@ func (l *log) note(e api.Event) error {
 		return l.open()
 	}
 	now := l.g.now()
-	if denial(e.Type) && l.denials.repeated(enc.event, now) {
-		l.mu.Unlock()
-		return nil
+	charge := func() error { return l.budget.charge(&it.events[0].event, len(enc.rest), now) }
+	var counted bool
+	if denial(e.Type) {
+		counted, err = l.denials.take(enc.event, now, charge)
+	} else {
+		err = charge()
 	}
-	if err := l.budget.charge(&it.events[0].event, len(enc.rest), now); err != nil {
+	if counted || err != nil {
 		l.mu.Unlock()
 		return err
 	}

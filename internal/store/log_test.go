@@ -291,6 +291,27 @@ func TestDenialsEnd(t *testing.T) {
 	}
 }
 
+// TestDenialsBudget: a sandbox over its budget has nothing more written, not
+// even at the end of a window.
+func TestDenialsBudget(t *testing.T) {
+	clock := newHandClock()
+	l := testLogAt(t, newMemDisk(1), Options{Budget: Budget{Events: 10, Bytes: 1 << 20}}, clock.now)
+	refused := 0
+	for i := range 100 {
+		for range 3 {
+			if err := l.note(event(api.EventEgressDenied, "s1", fmt.Sprintf(`{"target":"192.0.2.%d:22"}`, i))); errors.Is(err, ErrBudget) {
+				refused++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mustAppend(t, l, event(api.EventSandboxEnded, "s1", ""))
+	if got := all(t, l, Query{SandboxID: "s1", Types: []string{api.EventEgressDenied}}); len(got) != 10 || refused != 3*95 {
+		t.Errorf("%d events of at most 10, %d refused", len(got), refused)
+	}
+}
+
 func TestBudget(t *testing.T) {
 	clock := newHandClock()
 	l := testLogAt(t, newMemDisk(1), Options{Budget: Budget{Events: 100, Bytes: 1 << 20}}, clock.now)
