@@ -40,6 +40,7 @@ var sentryAttempts = map[string]func(*try){
 	"children": leaveChildren,
 	"deaf":     neverAnswer,
 
+	"lies":        haveLies,
 	"control":     babbleControl,
 	"agent":       babbleAgent,
 	"link":        babbleLink,

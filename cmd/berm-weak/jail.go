@@ -10,4 +10,5 @@ var jailWalls = []wall{
 	{name: "cgroup", without: "the processes of a sandbox are in no cgroup of its own", born: true},
 	{name: "descriptors", without: "the processes of a sandbox have the host's root directory open", born: true},
 	{name: "agent-link", without: "who reads what an agent says is not prepared for lies", born: true},
+	{name: "gateway-link", without: "whatever a gateway asks for is allowed that a policy could allow", create: openWire.create},
 }
