@@ -208,6 +208,17 @@ func (e *Engine) find(ctx context.Context, id string) (*box, error) {
 	return b, err
 }
 
+// Owner is the tenant whose a sandbox is, for whoever records that another asked
+// for it; "" if there is none of that id.
+func (e *Engine) Owner(id string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b := e.boxes[id]; b != nil {
+		return b.tenant
+	}
+	return ""
+}
+
 // look is find without a touch.
 func (e *Engine) look(ctx context.Context, id string) (*box, error) {
 	e.mu.Lock()

@@ -156,19 +156,43 @@ func (s *server) node(r *http.Request) error {
 
 // deny puts a refusal on record. Repeated ones are counted together there.
 func (s *server) deny(r *http.Request, c *call, why error) {
-	if s.opt.Store == nil {
+	tenant := c.who.Tenant
+	if c.who.TokenID == "" {
+		tenant = api.DefaultTenant
+	}
+	s.denyTo(tenant, "", r, c, why)
+}
+
+// refusals are what a handler answers whoever asks for more than is theirs.
+var refusals = []string{api.CodeTokenForbidden, api.CodePolicyCeiling, api.CodePolicyWider}
+
+// stranger puts on record that somebody has named a sandbox of another tenant:
+// there, since to whoever asks it does not exist.
+func (s *server) stranger(r *http.Request, c *call, id string, why error) {
+	if owner := s.e.Owner(id); owner != "" && owner != c.who.Tenant {
+		s.denyTo(owner, id, r, c, why)
+	}
+}
+
+// denyTo records it for the people of a tenant. A sandbox is only named: whoever
+// knocks must not use up what may be recorded of it.
+func (s *server) denyTo(tenant, id string, r *http.Request, c *call, why error) {
+	if c.denied || s.opt.Store == nil {
 		return
 	}
-	tenant, actor := c.who.Tenant, c.who.TokenID
-	if actor == "" {
-		tenant, actor = api.DefaultTenant, "anonymous"
-	}
+	c.denied = true
+	actor := cmp.Or(c.who.TokenID, "anonymous")
 	code, route := public(why).Code, c.route.Name
 	if route == "" {
 		route = "none"
 	}
-	// The target is what refusals are counted by: nothing of it is the client's.
-	data, err := json.Marshal(map[string]string{"target": code + " " + route + " " + actor, "code": code, "route": route, "from": remote(r)})
+	// The target is what refusals are counted by: nothing of it is the client's
+	// but the id of a sandbox that there is.
+	about := map[string]string{"target": strings.TrimSpace(code + " " + route + " " + actor + " " + id), "code": code, "route": route, "from": remote(r)}
+	if id != "" {
+		about["sandbox"] = id
+	}
+	data, err := json.Marshal(about)
 	if err != nil {
 		panic(err) // strings
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,8 @@ type call struct {
 	tail  string // what follows the route's path, escaped as it came; "" or with its slash
 	who   auth.Identity
 	life  context.Context // ends when the token stops to work, and with nothing else before the request is over
+
+	denied bool // its refusal is on record
 }
 
 type callKey struct{}
@@ -116,6 +119,7 @@ func (s *server) serve(a *answer, r *http.Request, c *call) error {
 		// Before a handler looks at anything else, so that no route can forget it
 		// and a missing part says nothing about another tenant's sandboxes either.
 		if _, err := s.find(ctx, id); err != nil {
+			s.stranger(r, c, id, err)
 			return err
 		}
 	}
@@ -125,6 +129,9 @@ func (s *server) serve(a *answer, r *http.Request, c *call) error {
 	err := m.handle(a, r)
 	if err != nil && c.life.Err() != nil {
 		err = context.Cause(c.life)
+	}
+	if err != nil && slices.Contains(refusals, known(err).Code) {
+		s.deny(r, c, err)
 	}
 	return err
 }
