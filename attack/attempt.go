@@ -297,6 +297,11 @@ func (a *attempt) archive() (*bytes.Buffer, error) {
 		return nil, err
 	}
 	files = append(files, given...)
+	return archiveOf(files...)
+}
+
+// archiveOf holds files.
+func archiveOf(files ...File) (*bytes.Buffer, error) {
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
 	for _, f := range files {

@@ -38,6 +38,11 @@ func init() {
 func (r *run) driven(ctx context.Context, c Case, drive Driver) Observation {
 	var o Observation
 	r.lure.take()
+	if c.Family == "api" {
+		if _, err := r.found(ctx); err != nil {
+			return Observation{Failure: err.Error()}
+		}
+	}
 	before := look(r.stateDir)
 	if err := drive(ctx, &Drive{Case: c, Seen: &o, run: r}); err != nil && o.Failure == "" {
 		o.Failure = err.Error()

@@ -28,6 +28,9 @@ type Observation struct {
 	CapsHit []string        // of the exec and of the sandbox
 	Elapsed time.Duration   // of the exec, by our own clock
 
+	Effects []string // of an attack by the API, as the operator sees them
+	Outcome []string // what the operator has looked at, and found in order
+
 	Leaks     []string       // needles that came out, and where
 	Touched   []string       // planted files that changed
 	Calls     map[string]int // canary servers that were called
@@ -119,7 +122,7 @@ func Judge(c Case, o Observation) Result {
 
 // breaches are the effects that containment rules out.
 func breaches(c Case, o Observation) (out []string) {
-	out = slices.Concat(o.Leaks, o.Touched, o.Misplaced, o.Loose, o.Left)
+	out = slices.Concat(o.Effects, o.Leaks, o.Touched, o.Misplaced, o.Loose, o.Left)
 	if len(o.Claims) > 0 {
 		out = append(out, c.Tool+" found: "+strings.Join(o.Claims, ", "))
 	}
@@ -261,6 +264,13 @@ func doubts(c Case, o Observation) (out []string) {
 // clean is the evidence for a case that was contained.
 func clean(c Case, o Observation) string {
 	parts := []string{fmt.Sprintf("over after %.1f s", o.Elapsed.Seconds())}
+	if len(o.Outcome) > 0 {
+		parts = append(o.Outcome, parts...)
+		if len(o.Denied) > 0 {
+			parts = append(parts, "refused and on record: "+strings.Join(o.Denied, " "))
+		}
+		return strings.Join(append(parts, fmt.Sprintf("nothing of anybody else's in %d bytes of answers; canaries untouched and uncalled, nothing left behind", o.Bytes)), "; ")
+	}
 	if o.Result != nil {
 		parts[0] = fmt.Sprintf("ending %s, exit code %d, after %.1f s", o.Result.Ending, o.Result.ExitCode, o.Elapsed.Seconds())
 	}

@@ -116,6 +116,7 @@ func runHere(ctx context.Context, opt Options, cases []Case, tell teller) error 
 	defer l.close()
 
 	r := &run{opt: opt, planting: p, lure: l}
+	defer r.abandon()
 	observe := r.observe
 	if opt.Against != nil {
 		observe = r.external
@@ -145,6 +146,7 @@ type run struct {
 	planting *planting
 	lure     *lure
 	cage     *cage // around somebody else's sandbox
+	town     *town // of the family api, once there is one
 	stateDir string
 }
 

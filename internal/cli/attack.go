@@ -205,6 +205,10 @@ func (env *Env) attackAll(ctx context.Context, o attackOptions, absent map[strin
 
 func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Options {
 	o.isolation = rung
+	var serve func(context.Context, []string) (*attack.Daemon, error)
+	if env.Serve != nil && env.StateFor != nil {
+		serve = env.attackServe
+	}
 	opt := attack.Options{
 		Open: func(ctx context.Context, link bool) (*attack.Session, error) {
 			s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, Isolation: o.isolation, Link: link, Progress: v.progress.update})
@@ -222,6 +226,7 @@ func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Opt
 		},
 		Tools:   o.tools,
 		Berm:    env.self,
+		Serve:   serve,
 		StandIn: env.standIn(rung),
 		Again:   func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
 		Target:  strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Isolation: rung, Only: o.only, Short: o.short,
