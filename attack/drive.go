@@ -38,16 +38,19 @@ func init() {
 func (r *run) driven(ctx context.Context, c Case, drive Driver) Observation {
 	var o Observation
 	r.lure.take()
+	look := func() view { return look(r.stateDir) }
 	if c.Family == "api" {
-		if _, err := r.found(ctx); err != nil {
+		t, err := r.found(ctx)
+		if err != nil {
 			return Observation{Failure: err.Error()}
 		}
+		look = func() view { return t.without(r.stateDir) }
 	}
-	before := look(r.stateDir)
+	before := look()
 	if err := drive(ctx, &Drive{Case: c, Seen: &o, run: r}); err != nil && o.Failure == "" {
 		o.Failure = err.Error()
 	}
-	o.settled(r.stateDir, before, "")
+	o.settledBy(look, before, "")
 	o.Touched = r.planting.touched()
 	o.Calls = r.lure.take()
 	return o

@@ -138,6 +138,21 @@ func (t *town) settle(ctx context.Context) error {
 	return err
 }
 
+// without looks at the host, but not at the processes of the two sandboxes that
+// stay: what runs in them may have more or fewer.
+func (t *town) without(stateDir string) view {
+	v := look(stateDir)
+	if t == nil {
+		return v
+	}
+	v["process"] = slices.DeleteFunc(v["process"], func(line string) bool {
+		pid, _, _ := strings.Cut(line, " ")
+		whose := readText("/proc/"+pid+"/cgroup") + readText("/proc/"+pid+"/cmdline")
+		return strings.Contains(whose, t.own) || strings.Contains(whose, t.theirs)
+	})
+	return v
+}
+
 // enrol makes a token.
 func (t *town) enrol(ctx context.Context, tenant, role string, seconds float64, ceiling *api.Policy) (person, error) {
 	n, err := t.admin.CreateToken(ctx, api.TokenRequest{Tenant: tenant, Role: role, TTLSeconds: seconds, Ceiling: ceiling})

@@ -18,14 +18,14 @@ import (
 // maxAnswer is how much of an answer is looked at.
 const maxAnswer = 1 << 20
 
-// patience is how long an answer may take; a stream without an end is cut then.
-const patience = 2 * time.Second
+// waitFor is how long an answer may take; a stream without an end is cut then.
+const waitFor = 2 * time.Second
 
 // send asks for something with a token, "" for none, exactly as it is spelled.
 // What comes back is looked through for what is not the asker's. It is the
 // status, for what the attack does next; no verdict follows from it.
 func (s *siege) send(ctx context.Context, token, method, path, body string, header ...string) (status int, answer string) {
-	return s.talk(ctx, s.request(token, method, path, body, header...), patience)
+	return s.talk(ctx, s.request(token, method, path, body, header...), waitFor)
 }
 
 // request is the text of one.

@@ -189,7 +189,7 @@ func drivePorts(ctx context.Context, s *siege) error {
 		s.send(ctx, t, "GET", at+path, "")
 		s.send(ctx, t, "POST", at+path, "x")
 	}
-	s.talk(ctx, strings.Replace(s.request(t, "GET", at+"/dial/8000", "", "Upgrade: "+api.StreamProtocol), "Connection: close", "Connection: Upgrade", 1)+"GET /page.html HTTP/1.0\r\n\r\n", patience)
+	s.talk(ctx, strings.Replace(s.request(t, "GET", at+"/dial/8000", "", "Upgrade: "+api.StreamProtocol), "Connection: close", "Connection: Upgrade", 1)+"GET /page.html HTTP/1.0\r\n\r\n", waitFor)
 	s.send(ctx, t, "GET", "/v1/sandboxes/"+s.own+"/proxy/8000/page.html", "", "Host: "+s.theirs+".localhost", "X-Sandbox-Id: "+s.theirs)
 	return s.undisturbed(ctx, s.theirs)
 }
@@ -325,7 +325,7 @@ func driveReplay(ctx context.Context, s *siege) error {
 // quietly sends what is the victim's own.
 func (s *siege) quietly(ctx context.Context, text string) {
 	t := &siege{town: s.town, o: &Observation{}}
-	t.talk(ctx, text, patience)
+	t.talk(ctx, text, waitFor)
 }
 
 // driveNested names the victim's sandbox in a second place of a request for the own one.

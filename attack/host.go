@@ -87,11 +87,11 @@ const settleTime = 2 * time.Second
 
 // settle looks until nothing differs from before, or until the time is up. left
 // is what the sandbox did not take with it, moved what may be anybody's.
-func settle(stateDir string, before view, id string) (left, moved []string) {
+func settle(look func() view, before view, id string) (left, moved []string) {
 	var diff []string
 	for end := time.Now().Add(settleTime); ; time.Sleep(20 * time.Millisecond) {
 		reapOrphans(before)
-		diff = compare(before, look(stateDir), id)
+		diff = compare(before, look(), id)
 		if len(diff) == 0 || time.Now().After(end) {
 			break
 		}

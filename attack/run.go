@@ -243,7 +243,12 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 
 // settled notes what the host holds that it did not hold before.
 func (o *Observation) settled(stateDir string, before view, id string) {
-	o.Left, o.Moved = settle(stateDir, before, id)
+	o.settledBy(func() view { return look(stateDir) }, before, id)
+}
+
+// settledBy is settled with another way to look.
+func (o *Observation) settledBy(look func() view, before view, id string) {
+	o.Left, o.Moved = settle(look, before, id)
 	putBack(before)
 	if n := len(o.Left); n > 8 {
 		o.Left = append(o.Left[:8], fmt.Sprintf("and %d more differences", n-8))
