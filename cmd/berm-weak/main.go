@@ -27,6 +27,10 @@ func main() {
 			os.Exit(part(daemon.RunWorker))
 		case nativePart:
 			os.Exit(part(runNative))
+		case "presets":
+			os.Exit(part(daemon.RunPresets))
+		case "librarian":
+			os.Exit(part(daemon.RunLibrarian))
 		case "maker":
 			os.Exit(part(daemon.RunMaker))
 		}
@@ -46,6 +50,7 @@ func main() {
 		Args:  args,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Open:    func(ctx context.Context, o cli.OpenOptions) (*cli.Session, error) { return open(ctx, o, w) },
+		Serve:   func(ctx context.Context, o cli.ServeOptions) error { return serveWeak(ctx, o, w) },
 		Version: api.Version{Version: "weak, without " + name},
 	}
 	if len(args) > 0 && args[0] == "run" { // --here keeps something; a report of this program is never signed

@@ -36,11 +36,17 @@ type wall struct {
 	template string                 // that sandboxes start from; the tests make it
 	quiet    func(attack.Case) bool // cases of other walls that see this one missing too, with reason
 	quickest string                 // of its own; "": the one with the shortest deadline
+
+	// Of a daemon, by a front before it:
+	front func(f *front, r *http.Request)                    // changes a request
+	wrong func(rw http.ResponseWriter, r *http.Request) bool // answers it instead
+	back  func(*http.Response) error                         // changes an answer
+	ready func(state string)                                 // when it serves
 }
 
 // out says whether anything is taken out.
 func (w wall) out() bool {
-	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.extract != nil || w.template != "" || w.forget || w.born
+	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.extract != nil || w.template != "" || w.forget || w.born || w.front != nil
 }
 
 // red are the cases that must see that the wall is missing, the quicker ones first.
