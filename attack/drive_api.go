@@ -59,13 +59,11 @@ var narrow = &api.Policy{
 }
 
 // found starts the daemon and lets everybody move in, once.
-func (r *run) found(ctx context.Context) (*town, error) {
-	if r.town != nil {
-		return r.town, nil
+func (r *run) found(ctx context.Context) (_ *town, err error) {
+	if r.town != nil || r.noTown != nil || r.opt.Serve == nil {
+		return r.town, r.noTown
 	}
-	if r.opt.Serve == nil {
-		return nil, nil
-	}
+	defer func() { r.noTown = err }()
 	d, err := r.opt.Serve(ctx, slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(r.planting.vars, name) // what is planted there is no setting
@@ -180,8 +178,7 @@ type siege struct {
 	// counted together.
 	mallory, insider person
 
-	from  uint64          // where the log was when it began
-	actor map[string]bool // tokens that it attacked with; "anonymous" is always one
+	from uint64 // where the log was when it began
 
 	mu sync.Mutex // of what is heard
 }
@@ -200,14 +197,13 @@ func besiege(attack func(ctx context.Context, s *siege) error) Driver {
 		if err != nil {
 			return fmt.Errorf("the log: %w", err)
 		}
-		s := &siege{town: t, o: d.Seen, from: head.Seq, actor: map[string]bool{"anonymous": true}}
+		s := &siege{town: t, o: d.Seen, from: head.Seq}
 		if s.mallory, err = s.enrol(ctx, badTenant, api.RoleAgent, 0, narrow); err == nil {
 			s.insider, err = s.enrol(ctx, api.DefaultTenant, api.RoleAgent, 0, narrow)
 		}
 		if err != nil {
 			return err
 		}
-		s.actor[s.mallory.info.TokenID], s.actor[s.insider.info.TokenID] = true, true
 		d.Seen.Began = true
 		began := time.Now()
 		err = attack(ctx, s)
@@ -265,7 +261,7 @@ func (s *siege) records(ctx context.Context, due []string) error {
 			var about struct {
 				Code string `json:"code"`
 			}
-			if s.actor[e.Actor] && decodeInto(e.Data, &about) {
+			if !s.honest(e.Actor) && decodeInto(e.Data, &about) {
 				s.o.Denied = union(s.o.Denied, []string{about.Code})
 			}
 		}
@@ -273,6 +269,11 @@ func (s *siege) records(ctx context.Context, due []string) error {
 			return nil
 		}
 	}
+}
+
+// honest says whether a token is one of those who live here.
+func (s *siege) honest(id string) bool {
+	return slices.ContainsFunc([]person{s.owner, s.warden, s.victim, s.keeper}, func(p person) bool { return p.info.TokenID == id })
 }
 
 // clear ends what the attack has made, and says whether the town is as before.

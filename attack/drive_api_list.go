@@ -22,6 +22,17 @@ func init() {
 		"api-race":     driveRace,
 		"api-node":     driveNode,
 
+		"api-page":     drivePage,
+		"api-rebind":   driveRebind,
+		"api-pipeline": drivePipeline,
+		"api-other":    driveOther,
+		"api-flood":    driveFlood,
+		"api-paths":    drivePaths,
+		"api-loopback": driveLoopback,
+		"api-record":   driveRecord,
+		"api-erase":    driveErase,
+		"api-bury":     driveBury,
+
 		"api-exec-there":  driveExecThere,
 		"api-input":       driveInput,
 		"api-read-there":  driveReadThere,

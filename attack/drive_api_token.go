@@ -146,7 +146,6 @@ func driveDeadline(ctx context.Context, s *siege) error {
 	if err != nil {
 		return err
 	}
-	s.actor[p.info.TokenID] = true
 	id, err := s.box(ctx, p, api.CreateRequest{})
 	if err != nil {
 		return err
@@ -317,7 +316,6 @@ func driveExpired(ctx context.Context, s *siege) error {
 	if err != nil {
 		return err
 	}
-	s.actor[p.info.TokenID] = true
 	time.Sleep(1100 * time.Millisecond)
 	name := s.name()
 	s.spend(ctx, p.token, name)
@@ -387,7 +385,6 @@ func driveRace(ctx context.Context, s *siege) error {
 	if err != nil {
 		return err
 	}
-	s.actor[p.info.TokenID] = true
 	name, told := s.name(), make(chan error, 1)
 	go func() {
 		time.Sleep(60 * time.Millisecond)

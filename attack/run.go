@@ -147,6 +147,7 @@ type run struct {
 	lure     *lure
 	cage     *cage // around somebody else's sandbox
 	town     *town // of the family api, once there is one
+	noTown   error // why there is none
 	stateDir string
 }
 

@@ -12,7 +12,9 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,9 +42,9 @@ var apiWalls = []wall{
 		},
 	},
 	{
-		name: "tenant", without: "agents of one tenant pass for those of another",
+		name: "tenant", without: "agents with a ceiling pass for one of another tenant",
 		front: func(f *front, r *http.Request) {
-			if t, known := f.known(r); known && t.Info.Role == api.RoleAgent {
+			if t, known := f.known(r); known && t.Info.Role == api.RoleAgent && t.Info.Ceiling != nil && f.reaches(r, t.Info.Tenant) {
 				clean(r)
 				f.as(r, f.stranger(t.Info.Tenant))
 			}
@@ -76,16 +78,17 @@ var apiWalls = []wall{
 	{
 		name: "owner", without: "the daemon's socket and its token are everybody's",
 		front: func(*front, *http.Request) {},
-		ready: func(state string) {
-			os.Chmod(state, 0o755)
-			os.Chmod(state+"/berm.sock", 0o666)
-			os.Chmod(state+"/token", 0o644)
-		},
+		ahead: `until [ -S "$0/berm.sock" ] && [ -s "$0/token" ]; do sleep 0.05; done; chmod 755 "$0"; chmod 666 "$0/berm.sock"; chmod 644 "$0/token"`,
 	},
 }
 
 // serveWeak is a daemon with a front before it; the front says that it is ready.
 func serveWeak(ctx context.Context, o cli.ServeOptions, w wall) error {
+	if w.ahead != "" { // while there are the rights to
+		if err := exec.Command("sh", "-c", w.ahead, o.StateDir).Start(); err != nil {
+			return err
+		}
+	}
 	said, says := io.Pipe()
 	failed := make(chan error, 1)
 	go func() {
@@ -95,7 +98,7 @@ func serveWeak(ctx context.Context, o cli.ServeOptions, w wall) error {
 			err = fmt.Errorf("the daemon said %.60q", line)
 		}
 		if err == nil {
-			err = newFront(to, o.StateDir, w)
+			err = newFront(to, w)
 		}
 		failed <- err
 	}()
@@ -111,36 +114,25 @@ func serveWeak(ctx context.Context, o cli.ServeOptions, w wall) error {
 
 // A front stands before a daemon.
 type front struct {
-	w      wall
-	admin  *client.Client
-	token  string // the admin's
 	target *url.URL
-	state  string
 	queue  sync.Mutex
 
 	mu     sync.Mutex
+	admin  *client.Client    // with the token of the first request: whoever starts a daemon asks first
 	tokens []api.NewToken    // that were made, in order
 	chiefs map[string]string // an admin's token of each tenant, made here
+	things map[string]string // by what may be named of a tenant, whose it is
 }
 
-func newFront(to, state string, w wall) error {
-	token, err := os.ReadFile(state + "/token")
-	if err != nil {
-		return err
-	}
+func newFront(to string, w wall) error {
 	target, err := url.Parse(to)
 	if err != nil {
 		return err
 	}
-	f := &front{w: w, token: strings.TrimSpace(string(token)), target: target, state: state, chiefs: map[string]string{}}
-	f.admin = client.New(client.Options{URL: to, Token: f.token})
-	f.chiefs[api.DefaultTenant] = f.token
+	f := &front{target: target, chiefs: map[string]string{}, things: map[string]string{}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
-	}
-	if w.ready != nil {
-		w.ready(state)
 	}
 	rp := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -151,6 +143,9 @@ func newFront(to, state string, w wall) error {
 			if resp.Request.Method == http.MethodPost && resp.Request.URL.Path == "/v1/tokens" && resp.StatusCode < 300 {
 				return f.learn(resp)
 			}
+			if resp.Request.Method == http.MethodPost && resp.StatusCode < 300 {
+				return f.note(resp)
+			}
 			if w.back != nil {
 				return w.back(resp)
 			}
@@ -159,6 +154,7 @@ func newFront(to, state string, w wall) error {
 		FlushInterval: -1,
 	}
 	go http.Serve(l, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		f.meet(bearer(r))
 		if w.wrong != nil && w.wrong(rw, r) {
 			return
 		}
@@ -169,6 +165,16 @@ func newFront(to, state string, w wall) error {
 	}))
 	fmt.Printf("berm: ready http://%s\n", l.Addr())
 	return nil
+}
+
+// meet remembers whose the first token was.
+func (f *front) meet(token string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.admin == nil {
+		f.admin = client.New(client.Options{URL: f.target.String(), Token: token})
+		f.chiefs[api.DefaultTenant] = token
+	}
 }
 
 // learn remembers a token that was made.
@@ -189,8 +195,35 @@ func (f *front) learn(resp *http.Response) error {
 	return nil
 }
 
-// shown is the token of a request.
-func shown(r *http.Request) string {
+// note remembers what somebody made.
+func (f *front) note(resp *http.Response) error {
+	if p := resp.Request.URL.Path; p != "/v1/sandboxes" && p != "/v1/workspaces" {
+		return nil
+	}
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(b))
+	var made struct {
+		Sandbox string `json:"sandbox_id"`
+		Tree    string `json:"workspace_id"`
+	}
+	json.Unmarshal(b, &made)
+	t, _ := f.known(resp.Request)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, id := range []string{made.Sandbox, made.Tree, t.Info.Tenant} {
+		if id != "" {
+			f.things[id] = t.Info.Tenant
+		}
+	}
+	return nil
+}
+
+// bearer is the token of a request.
+func bearer(r *http.Request) string {
 	_, t, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.TrimSpace(t)
 }
@@ -200,7 +233,7 @@ func (f *front) known(r *http.Request) (api.NewToken, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, t := range f.tokens {
-		if t.Token == shown(r) {
+		if t.Token == bearer(r) {
 			return t, true
 		}
 	}
@@ -213,7 +246,7 @@ func (f *front) whose(r *http.Request) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, t := range f.tokens {
-		if strings.HasPrefix(shown(r), t.Info.Prefix) {
+		if strings.HasPrefix(bearer(r), t.Info.Prefix) {
 			return t.Info.Tenant
 		}
 	}
@@ -227,7 +260,7 @@ func (f *front) chief(tenant string) string {
 	if f.chiefs[tenant] == "" {
 		t, err := f.admin.CreateToken(context.Background(), api.TokenRequest{Role: api.RoleAdmin, Tenant: tenant})
 		if err != nil {
-			return f.token
+			return ""
 		}
 		f.chiefs[tenant] = t.Token
 	}
@@ -244,6 +277,38 @@ func (f *front) stranger(tenant string) string {
 		}
 	}
 	return ""
+}
+
+// reaches says whether a request is one that another tenant answers otherwise:
+// it names something of theirs, or lists what there is. A sandbox that it names
+// beside its own is the one that it means.
+func (f *front) reaches(r *http.Request, tenant string) bool {
+	b, err := io.ReadAll(io.LimitReader(r.Body, 4<<20))
+	if err != nil {
+		return false
+	}
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	lists := r.Method == http.MethodGet && slices.Contains([]string{"/v1/sandboxes", "/v1/events", "/v1/top"}, r.URL.Path)
+	text := strings.ToLower(r.URL.RawQuery + fmt.Sprint(r.Header) + string(b))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, owner := range f.things {
+		if owner == tenant {
+			continue
+		}
+		if strings.Contains(text, id) {
+			parts := strings.Split(r.URL.Path, "/")
+			if len(parts) > 3 && f.things[parts[3]] == tenant {
+				parts[3] = id
+				r.URL.Path, r.URL.RawPath = strings.Join(parts, "/"), ""
+			}
+			return true
+		}
+		if p, _ := url.PathUnescape(strings.ToLower(r.URL.Path)); strings.Contains(p, id) {
+			return true
+		}
+	}
+	return lists || r.Header.Get("Idempotency-Key") != ""
 }
 
 // as lets a request pass with another token.

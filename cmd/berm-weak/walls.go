@@ -41,7 +41,7 @@ type wall struct {
 	front func(f *front, r *http.Request)                    // changes a request
 	wrong func(rw http.ResponseWriter, r *http.Request) bool // answers it instead
 	back  func(*http.Response) error                         // changes an answer
-	ready func(state string)                                 // when it serves
+	ahead string                                             // a shell script beside it, with its state directory as $0
 }
 
 // out says whether anything is taken out.

@@ -20,13 +20,12 @@ import (
 // keepDaemon runs a daemon until its own input ends, which it does when the
 // program that started it does, and takes its state away then. It is a process
 // of its own since a daemon that gives up root forgets whose child it was.
-const keepDaemon = `"$@" </dev/null &
-d=$!
+const keepDaemon = `("$@" </dev/null & echo "$!" >"$STATE/pid"; echo "$!"; wait "$!"; echo over) &
 trap "" INT TERM HUP QUIT
-echo "$d"
 cat >/dev/null
-kill -TERM "$d" 2>/dev/null
-wait "$d"
+until [ -s "$STATE/pid" ]; do sleep 0.05; done
+kill -TERM "$(cat "$STATE/pid")" 2>/dev/null
+wait
 case $STATE in /*/berm-attack-*) rm -rf -- "$STATE" ;; esac`
 
 // attackServe starts this program as a daemon to be attacked. Its state is its
@@ -97,10 +96,11 @@ func ready(ctx context.Context, d *attack.Daemon, out io.Reader) error {
 		for s.err == nil && (s.pid == "" || s.line == "") { // they come in either order
 			var l string
 			if l, s.err = r.ReadString('\n'); s.err == nil {
-				if url, is := strings.CutPrefix(strings.TrimSpace(l), "berm: ready "); is {
+				l = strings.TrimSpace(l)
+				if url, is := strings.CutPrefix(l, "berm: ready "); is {
 					s.line = url
-				} else {
-					s.pid = strings.TrimSpace(l)
+				} else if s.pid = l; l == "over" {
+					s.err = errors.New("it ended")
 				}
 			}
 		}

@@ -189,6 +189,9 @@ func (s *server) denyTo(tenant, id string, r *http.Request, c *call, why error) 
 	}
 	// The target is what refusals are counted by: nothing of it is the client's
 	// but the id of a sandbox that there is.
+	if code == api.CodeOriginForbidden && !s.hostOK(r) {
+		route = "host" // another thing than a page of another origin
+	}
 	about := map[string]string{"target": strings.TrimSpace(code + " " + route + " " + actor + " " + id), "code": code, "route": route, "from": remote(r)}
 	if id != "" {
 		about["sandbox"] = id
