@@ -54,18 +54,28 @@ func driveExecThere(ctx context.Context, s *siege) error {
 
 // driveInput speaks to the victim's command, and signals it.
 func driveInput(ctx context.Context, s *siege) error {
+	x, err := s.victim.Spawn(ctx, s.theirs, api.ExecRequest{Args: []string{"sleep", "30"}, Detach: true})
+	if err != nil {
+		return err
+	}
+	defer s.victim.KillExec(context.WithoutCancel(ctx), s.theirs, x.ExecID)
+	head, err := s.admin.AuditHead(ctx)
+	if err != nil {
+		return err
+	}
+	s.from = head.Seq
 	for _, id := range []string{s.theirs, s.own} {
-		at := "/v1/sandboxes/" + id + "/execs/" + s.served
+		at := "/v1/sandboxes/" + id + "/execs/" + x.ExecID
 		s.send(ctx, s.mallory.token, "POST", at+"/stdin", "x")
 		s.send(ctx, s.mallory.token, "POST", at+"/signal", `{"signal":"WINCH"}`)
 		s.send(ctx, s.mallory.token, "GET", at+"/output", "")
 		s.send(ctx, s.mallory.token, "GET", at, "")
 	}
-	s.send(ctx, s.mallory.token, "POST", "/v1/sandboxes/"+s.own+"/exec", `{"args":["true"],"exec_id":"`+s.served+`"}`)
+	s.send(ctx, s.mallory.token, "POST", "/v1/sandboxes/"+s.own+"/exec", `{"args":["true"],"exec_id":"`+x.ExecID+`"}`)
 	if err := s.undisturbed(ctx, s.theirs); err != nil {
 		return err
 	}
-	x, err := s.keeper.GetExec(ctx, s.theirs, s.served)
+	x, err = s.keeper.GetExec(ctx, s.theirs, x.ExecID)
 	if err != nil {
 		return err
 	}
