@@ -75,9 +75,9 @@ type Options struct {
 	// no command line.
 	Berm func(ctx context.Context, args ...string) *exec.Cmd
 
-	// Serve starts a daemon to be attacked, with this environment; nil: there is
-	// none. See Daemon.
-	Serve func(ctx context.Context, environ []string) (*Daemon, error)
+	// Serve starts a daemon to be attacked, with this environment and what is
+	// unpacked in another state directory; nil: there is none. See Daemon.
+	Serve func(ctx context.Context, stateDir string, environ []string) (*Daemon, error)
 
 	// Began and Ended are told of each case as it goes; nil: nobody listens.
 	Began func(c Case)

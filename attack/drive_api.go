@@ -64,7 +64,7 @@ func (r *run) found(ctx context.Context) (_ *town, err error) {
 		return r.town, r.noTown
 	}
 	defer func() { r.noTown = err }()
-	d, err := r.opt.Serve(ctx, slices.DeleteFunc(os.Environ(), func(kv string) bool {
+	d, err := r.opt.Serve(ctx, r.stateDir, slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(r.planting.vars, name) // what is planted there is no setting
 	}))

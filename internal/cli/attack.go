@@ -205,8 +205,8 @@ func (env *Env) attackAll(ctx context.Context, o attackOptions, absent map[strin
 
 func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Options {
 	o.isolation = rung
-	var serve func(context.Context, []string) (*attack.Daemon, error)
-	if env.Serve != nil && env.StateFor != nil {
+	var serve func(context.Context, string, []string) (*attack.Daemon, error)
+	if env.Serve != nil {
 		serve = env.attackServe
 	}
 	opt := attack.Options{

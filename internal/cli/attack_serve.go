@@ -31,11 +31,7 @@ case $STATE in /*/berm-attack-*) rm -rf -- "$STATE" ;; esac`
 // attackServe starts this program as a daemon to be attacked. Its state is its
 // own, but for templates and programs: those are the ones of this state
 // directory, which are found by what they hold and never changed.
-func (env *Env) attackServe(ctx context.Context, environ []string) (_ *attack.Daemon, err error) {
-	own, err := env.StateFor(env.StateDir)
-	if err != nil {
-		return nil, err
-	}
+func (env *Env) attackServe(ctx context.Context, own string, environ []string) (_ *attack.Daemon, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
