@@ -47,7 +47,7 @@ while [ $n -lt 50 ]; do
 	for d; do
 		[ -d "$d" ] || continue
 		left=y
-		for p in $(find "$d" -name cgroup.procs -exec cat {} + 2>/dev/null); do kill -9 "$p" 2>/dev/null; done
+		for p in $(find "$d" -name cgroup.procs -exec cat {} + 2>/dev/null); do [ "$p" -gt 0 ] && kill -9 "$p" 2>/dev/null; done
 		find "$d" -depth -type d -exec rmdir -- {} \; 2>/dev/null
 	done
 	[ -n "$left" ] || break
