@@ -13,10 +13,12 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -84,6 +86,8 @@ var apiWalls = []wall{
 
 // serveWeak is a daemon with a front before it; the front says that it is ready.
 func serveWeak(ctx context.Context, o cli.ServeOptions, w wall) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT) // an end without order leaves its sandboxes
+	defer stop()
 	if w.ahead != "" { // while there are the rights to
 		if err := exec.Command("sh", "-c", w.ahead, o.StateDir).Start(); err != nil {
 			return err
