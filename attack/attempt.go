@@ -74,15 +74,6 @@ func (a *attempt) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	template := a.s.Template
-	if a.c.User != "" {
-		var gone func()
-		var err error
-		if template, gone, err = rootTemplate(ctx, a.s); err != nil {
-			return fmt.Errorf("a template that grants root: %w", err)
-		}
-		defer gone()
-	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 		defer cancel()
@@ -95,7 +86,7 @@ func (a *attempt) run(ctx context.Context) error {
 		a.o.Looked, a.o.Loose = w.looked, w.missing(a.c.lacks())
 		a.o.Tasks, a.o.Memory, a.o.Disk = w.tasks, w.memory, w.disk
 	}()
-	sb, err := a.s.Client.Create(ctx, api.CreateRequest{Template: template, Isolation: a.isolation, Limits: a.c.Limits, Egress: a.egress})
+	sb, err := a.s.Client.Create(ctx, api.CreateRequest{Template: a.s.Template, Isolation: a.isolation, Limits: a.c.Limits, Egress: a.egress})
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}

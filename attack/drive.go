@@ -26,7 +26,9 @@ var drivers = map[string]Driver{
 type companion func(a *attempt)
 
 // companions are all there are, by the name that cases give.
-var companions = map[string]companion{}
+var companions = map[string]companion{
+	"owned": joinOwned,
+}
 
 func init() {
 	for name, t := range archives {

@@ -98,8 +98,10 @@ func (t archive) join(a *attempt) {
 			t.send(ctx, a)
 		}
 		for _, path := range t.lands {
-			if err := a.clean(ctx, path); err != nil {
+			if found, err := a.marked(ctx, path); err != nil {
 				return err
+			} else if found {
+				a.o.Misplaced = append(a.o.Misplaced, "an archive that was unpacked in "+api.Workspace+" has written "+path)
 			}
 		}
 		if t.odd {
@@ -121,21 +123,20 @@ func (t archive) send(ctx context.Context, a *attempt) {
 	}
 }
 
-// clean notes it if a file outside of the workspace holds what the archive does.
-func (a *attempt) clean(ctx context.Context, path string) error {
+// marked says whether a file in the sandbox holds what hostile programs and
+// archives of the suite write.
+func (a *attempt) marked(ctx context.Context, path string) (bool, error) {
 	r, err := a.s.Client.OpenFile(ctx, a.id, path)
 	if e, is := err.(*api.Error); is && e.Code == api.CodeFileNotFound {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, 1<<20))
-	if strings.Contains(string(b), ownWord) {
-		a.o.Misplaced = append(a.o.Misplaced, "an archive that was unpacked in "+api.Workspace+" has written "+path)
-	}
-	return err
+	out := newSink([]needle{{"the mark", ownWord}})
+	_, err = io.Copy(out, io.LimitReader(r, maxArtifact))
+	return out.found["the mark"], err
 }
 
 // ordinary notes what in the workspace is special or runs as its owner.

@@ -117,6 +117,11 @@ func runHere(ctx context.Context, opt Options, cases []Case, tell teller) error 
 
 	r := &run{opt: opt, planting: p, lure: l}
 	defer r.abandon()
+	defer func() {
+		if r.revoke != nil {
+			r.revoke()
+		}
+	}()
 	observe := r.observe
 	if opt.Against != nil {
 		observe = r.external
@@ -149,6 +154,7 @@ type run struct {
 	town     *town // of the family api, once there is one
 	noTown   error // why there is none
 	stateDir string
+	revoke   func() // takes away the template that grants root; nil: there is none
 }
 
 // warm builds what later sessions find ready, so that cases measure cases, and
@@ -209,6 +215,14 @@ func (r *run) observe(ctx context.Context, c Case) Observation {
 	}
 	before, had, known := look(r.stateDir), hostRoom(r.stateDir), pids()
 	stored := images(r.stateDir)
+	if c.User != "" {
+		switch unfit, err := r.grantRoot(ctx); {
+		case err != nil:
+			return Observation{Failure: "a template that grants root: " + err.Error()}
+		case unfit != "":
+			return Observation{Unfit: unfit}
+		}
+	}
 	s, unfit, err := r.session(ctx, c)
 	if unfit != "" {
 		return Observation{Unfit: unfit}

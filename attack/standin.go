@@ -45,6 +45,10 @@ func (r *run) session(ctx context.Context, c Case) (s *Session, unfit string, er
 	if c.Template != "" {
 		return r.toolSession(ctx, c)
 	}
+	if c.User != "" {
+		s, err = r.opt.OpenTemplate(ctx, rootName)
+		return s, "", err
+	}
 	if c.StandIn == "" {
 		s, err = r.opt.Open(ctx, c.wire())
 		return s, "", err
