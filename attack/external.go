@@ -125,7 +125,6 @@ var oursOnly = map[string]string{
 	"guest-user": "it is about the agent inside, which other sandboxes do not have",
 	"artifacts":  "it brings artifacts out, for which other sandboxes have no call",
 	"archives":   "it sends archives in and out, for which other sandboxes have no call",
-	"terminal":   "it is about what Berm says of a sandbox",
 	"agent-link": "it takes the place of a part of Berm", "gateway-link": "it takes the place of a part of Berm",
 	"filter": "it is about the process that runs a sandbox", "rights": "it is about the process that runs a sandbox",
 	"namespaces": "it is about the process that runs a sandbox", "cgroup": "it is about the process that runs a sandbox",

@@ -25,7 +25,6 @@ var Walls = map[string]string{
 	"events":        "the budget of what one sandbox may have recorded",
 	"artifacts":     "what is brought out is plain files below their folder",
 	"archives":      "what is unpacked is bounded and stays below its folder",
-	"terminal":      "what a sandbox says cannot steer a terminal through what Berm says of it",
 	"agent-link":    "what the agent in a sandbox says is bounded and checked",
 	"gateway-link":  "what the gateway of a sandbox asks for is decided again outside of it",
 	"kernel-state":  "keys, shared memory and the memory of processes are kept by a kernel of their own",

@@ -23,8 +23,8 @@ var nested = []layer{
 
 var doors = []layer{
 	{"The network", "what it may reach", []string{"network", "egress-policy", "gateway-link"}},
-	{"Files and screens", "what comes out of it", []string{"artifacts", "archives", "terminal", "agent-link"}},
-	{"The API", "who may ask for what", []string{"token", "tenant"}},
+	{"Files", "what comes out of it", []string{"artifacts", "archives", "agent-link"}},
+	{"The API", "who may ask for what", []string{"origin", "owner", "token", "tenant", "share", "inside"}},
 	{"What stays", "what is kept of it, and what is not", []string{"record", "snapshot", "teardown"}},
 }
 

@@ -113,7 +113,11 @@ func serveWeak(ctx context.Context, o cli.ServeOptions, w wall) error {
 			cancel(err)
 		}
 	}()
-	return daemon.Serve(ctx, daemon.ServeOptions{StateDir: o.StateDir, Listen: o.Listen, Sandbox: program("sandbox"), Agent: program("agent"), Stdout: says, Stderr: os.Stderr})
+	opt := daemon.ServeOptions{StateDir: o.StateDir, Listen: o.Listen, Sandbox: program("sandbox"), Agent: program("agent"), Stdout: says, Stderr: os.Stderr}
+	if w.daemon != nil {
+		w.daemon(&opt)
+	}
+	return daemon.Serve(ctx, opt)
 }
 
 // A front stands before a daemon.

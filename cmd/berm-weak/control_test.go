@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/bermhq/berm/attack"
@@ -12,18 +11,12 @@ var unbuilt = map[string]string{
 	"snapshot": "waits for snapshots to be published at all",
 }
 
-// toCome are walls whose control is being written. Who lands it takes it out here.
-var toCome = []string{"events", "record",
-	"tenant", "terminal", "token"}
-
 // TestEveryWallHasAControl: whatever a case can name can be taken out.
 func TestEveryWallHasAControl(t *testing.T) {
 	for name := range attack.Walls {
 		_, ok := find(name)
 		switch why := unbuilt[name]; {
-		case ok && slices.Contains(toCome, name):
-			t.Errorf("wall %s has its control and is still in toCome", name)
-		case !ok && why == "" && !slices.Contains(toCome, name):
+		case !ok && why == "":
 			t.Errorf("wall %s cannot be taken out: nobody knows whether its cases can fail", name)
 		case ok && why != "":
 			t.Errorf("wall %s can be taken out, and the list says why not", name)

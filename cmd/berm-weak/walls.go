@@ -23,6 +23,7 @@ type wall struct {
 	name    string
 	without string
 
+	daemon  func(*daemon.ServeOptions)                                   // before a daemon starts
 	options func(*daemon.Options)                                        // before the two processes start
 	create  func(*api.CreateRequest)                                     // before a sandbox is made
 	created func(ctx context.Context, c *client.Client, id string) error // after it was
@@ -46,7 +47,7 @@ type wall struct {
 
 // out says whether anything is taken out.
 func (w wall) out() bool {
-	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.extract != nil || w.template != "" || w.forget || w.born || w.front != nil
+	return w.options != nil || w.create != nil || w.created != nil || w.exec != nil || w.handle != nil || w.args != nil || w.extract != nil || w.template != "" || w.forget || w.born || w.front != nil || w.daemon != nil
 }
 
 // red are the cases that must see that the wall is missing, the quicker ones first.
