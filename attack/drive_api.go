@@ -249,10 +249,14 @@ func (s *siege) events(ctx context.Context, types ...string) ([]api.Event, error
 	return s.audit(ctx, s.from, types)
 }
 
+// counted is how long a refusal may take to be in the log: those that are like one
+// before are counted together for ten seconds.
+const counted = 12 * time.Second
+
 // records looks for the refusals that are due: what a token did is on record for
 // its tenant, or for the one that it reached for.
 func (s *siege) records(ctx context.Context, due []string) error {
-	for end := time.Now().Add(2 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(counted); ; time.Sleep(50 * time.Millisecond) {
 		events, err := s.events(ctx, api.EventDenied)
 		if err != nil {
 			return err

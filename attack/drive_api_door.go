@@ -236,7 +236,7 @@ func driveRecord(ctx context.Context, s *siege) error {
 	s.send(ctx, t, "PATCH", "/v1/sandboxes/"+s.own+"/egress", `{"egress":[{"allow":"evil.example:443"}]}`)
 	s.send(ctx, t, "POST", "/v1/sandboxes", `{"limits":{"pids":4096}}`)
 	s.send(ctx, t, "GET", "/v1/sandboxes/"+s.theirs+"/report", "")
-	s.send(ctx, t, "GET", "/v1/routes", "", "Origin: https://evil.example")
+	s.send(ctx, t, "GET", "/v1/workspaces", "", "Origin: https://evil.example") // where no other case is refused so: like refusals are counted together
 	s.send(ctx, t+"0", "GET", "/v1/routes", "")
 	return s.must(ctx, api.CodeTokenForbidden, api.CodePolicyWider, api.CodePolicyCeiling, api.CodeSandboxNotFound, api.CodeOriginForbidden, api.CodeTokenInvalid)
 }
