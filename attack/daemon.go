@@ -3,7 +3,6 @@ package attack
 import (
 	"context"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/bermhq/berm/client"
@@ -31,13 +30,4 @@ func (d *Daemon) host() string { return d.URL[len("http://"):] }
 // dial opens a connection to it.
 func (d *Daemon) dial(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", d.host())
-}
-
-// http is a client that repeats nothing and follows nothing.
-func (d *Daemon) http() *http.Client {
-	return &http.Client{
-		Timeout:       10 * time.Second,
-		Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
 }
