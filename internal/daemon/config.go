@@ -162,7 +162,9 @@ func (c *Config) check() error {
 func configKeys() (out []string) {
 	t := reflect.TypeFor[Config]()
 	for i := range t.NumField() {
-		out = append(out, t.Field(i).Tag.Get("yaml"))
+		if f := t.Field(i); f.IsExported() {
+			out = append(out, f.Tag.Get("yaml"))
+		}
 	}
 	return out
 }
