@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/attack"
 	"github.com/bermhq/berm/client"
 	"github.com/bermhq/berm/internal/cli"
 	"github.com/bermhq/berm/internal/daemon"
@@ -61,6 +62,8 @@ var apiWalls = []wall{
 	},
 	{
 		name: "record", without: "refusals are not in the log",
+		// They hold, and are unseen: that is what the log is for.
+		quiet: func(c attack.Case) bool { return c.Family == "api" && len(c.Denied) > 0 },
 		front: func(*front, *http.Request) {},
 		back:  forgetful,
 	},
