@@ -45,26 +45,13 @@ var embeddedWorks embed.FS
 
 // Works are all that this build knows, by name.
 func Works() ([]Work, error) {
-	entries, err := embeddedWorks.ReadDir(benign)
-	if err != nil {
-		return nil, err
-	}
 	var out []Work
-	for _, e := range entries {
-		b, err := embeddedWorks.ReadFile(path.Join(benign, e.Name()))
-		if err != nil {
-			return nil, err
-		}
+	err := eachFile(embeddedWorks, benign, func(b []byte) (string, error) {
 		w, err := parseWork(b)
-		if err == nil && w.ID+".txtar" != e.Name() {
-			err = fmt.Errorf("its id is %q", w.ID)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("benign %s: %w", e.Name(), err)
-		}
 		out = append(out, w)
-	}
-	return out, nil
+		return w.ID, err
+	})
+	return out, err
 }
 
 // chosen takes what only names apart: works, and what is left for Select.
@@ -104,15 +91,7 @@ func parseWork(b []byte) (Work, error) {
 			w.Files = append(w.Files, f)
 		}
 	}
-	for i, line := range strings.Split(head, "\n") {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		key, value, ok := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		if !ok || value == "" {
-			return w, fmt.Errorf("line %d is not `key: value`", i+1)
-		}
+	err = eachKey(head, func(key, value string) (err error) {
 		words := strings.Fields(value)
 		switch key {
 		case "needs":
@@ -136,9 +115,10 @@ func parseWork(b []byte) (Work, error) {
 		default:
 			err = errors.New("is not known")
 		}
-		if err != nil {
-			return w, fmt.Errorf("line %d: %s: %w", i+1, key, err)
-		}
+		return err
+	})
+	if err != nil {
+		return w, err
 	}
 	w.ID, w.Goal, w.Limits, w.Exit, w.Out = c.ID, c.Goal, c.Limits, c.Exit, c.Out
 	return w, w.check()

@@ -116,27 +116,14 @@ func (c *Case) files() ([]File, error) {
 
 // Cases are all that this build knows, by family and name.
 func Cases() ([]Case, error) {
-	entries, err := embedded.ReadDir("cases")
+	var out []Case
+	err := eachFile(embedded, "cases", func(b []byte) (string, error) {
+		c, err := parse(b)
+		out = append(out, c)
+		return c.ID, err
+	})
 	if err != nil {
 		return nil, err
-	}
-	var out []Case
-	for _, e := range entries {
-		if path.Ext(e.Name()) != ".txtar" {
-			continue
-		}
-		b, err := embedded.ReadFile("cases/" + e.Name())
-		if err != nil {
-			return nil, err
-		}
-		c, err := parse(b)
-		if err == nil && c.ID+".txtar" != e.Name() {
-			err = fmt.Errorf("its id is %q", c.ID)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("case %s: %w", e.Name(), err)
-		}
-		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b Case) int {
 		if d := slices.Index(Families, a.Family) - slices.Index(Families, b.Family); d != 0 {
@@ -145,6 +132,32 @@ func Cases() ([]Case, error) {
 		return strings.Compare(a.ID, b.ID)
 	})
 	return out, nil
+}
+
+// eachFile reads the case files of a folder. read returns the id of each, which is
+// its file's name.
+func eachFile(files embed.FS, dir string, read func(b []byte) (id string, err error)) error {
+	entries, err := files.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if path.Ext(e.Name()) != ".txtar" {
+			continue
+		}
+		b, err := files.ReadFile(path.Join(dir, e.Name()))
+		if err != nil {
+			return err
+		}
+		id, err := read(b)
+		if err == nil && id+".txtar" != e.Name() {
+			err = fmt.Errorf("its id is %q", id)
+		}
+		if err != nil {
+			return fmt.Errorf("%s/%s: %w", dir, e.Name(), err)
+		}
+	}
+	return nil
 }
 
 // called says whether the case is meant by a name.
@@ -193,6 +206,17 @@ func parse(b []byte) (Case, error) {
 		return c, err
 	}
 	c.Files = files
+	if err := eachKey(head, c.set); err != nil {
+		return c, err
+	}
+	if c.Waits == "" && len(c.Endings) == 0 {
+		c.Endings = []string{api.EndExit}
+	}
+	return c, c.check()
+}
+
+// eachKey hands on what a head says, line by line.
+func eachKey(head string, set func(key, value string) error) error {
 	seen := map[string]bool{}
 	for i, line := range strings.Split(head, "\n") {
 		if line = strings.TrimSpace(line); line == "" {
@@ -201,20 +225,17 @@ func parse(b []byte) (Case, error) {
 		key, value, ok := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		if !ok || value == "" {
-			return c, fmt.Errorf("line %d is not `key: value`", i+1)
+			return fmt.Errorf("line %d is not `key: value`", i+1)
 		}
 		if seen[key] {
-			return c, fmt.Errorf("line %d says %s again", i+1, key)
+			return fmt.Errorf("line %d says %s again", i+1, key)
 		}
 		seen[key] = true
-		if err := c.set(key, value); err != nil {
-			return c, fmt.Errorf("line %d: %s: %w", i+1, key, err)
+		if err := set(key, value); err != nil {
+			return fmt.Errorf("line %d: %s: %w", i+1, key, err)
 		}
 	}
-	if c.Waits == "" && len(c.Endings) == 0 {
-		c.Endings = []string{api.EndExit}
-	}
-	return c, c.check()
+	return nil
 }
 
 // split takes the head and the files of a txtar archive apart. may says how
