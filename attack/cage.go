@@ -107,11 +107,10 @@ func uncaged(err error) error {
 // ownGroup is where this process is in a controller of version 1, as far as that
 // can be seen from here.
 func ownGroup(ctrl string) string {
-	for line := range strings.Lines(readText("/proc/self/cgroup")) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) == 3 && f[1] == ctrl {
-			if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", ctrl, f[2])); err == nil {
-				return f[2]
+	for _, g := range groupsOf("self") {
+		if slices.Contains(g.controllers, ctrl) {
+			if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", ctrl, g.path)); err == nil {
+				return g.path
 			}
 		}
 	}

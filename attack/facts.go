@@ -63,9 +63,9 @@ func hostFacts() []needle {
 			break
 		}
 	}
-	for line := range strings.Lines(read("/proc/self/cgroup")) {
-		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && len(f[2]) > 12 {
-			add("the cgroup of the host", f[2])
+	for _, g := range groupsOf("self") {
+		if len(g.path) > 12 {
+			add("the cgroup of the host", g.path)
 			break
 		}
 	}

@@ -209,21 +209,34 @@ const v1Root = "/sys/fs/cgroup/memory"
 
 // memoryGroup is the directory of a process's memory cgroup, "" if unknown.
 func memoryGroup(pid string) string {
-	for line := range strings.Lines(readText("/proc/" + pid + "/cgroup")) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) != 3 {
-			continue
+	for _, g := range groupsOf(pid) {
+		if slices.Contains(g.controllers, "memory") {
+			return filepath.Join(v1Root, g.path)
 		}
-		if slices.Contains(strings.Split(f[1], ","), "memory") {
-			return filepath.Join(v1Root, f[2])
-		}
-		if f[0] == "0" {
-			if dir := filepath.Join("/sys/fs/cgroup", f[2]); readText(dir+"/memory.current") != "" {
+		if g.v2 {
+			if dir := filepath.Join("/sys/fs/cgroup", g.path); readText(dir+"/memory.current") != "" {
 				return dir
 			}
 		}
 	}
 	return ""
+}
+
+// A group is a cgroup that a process is in: on version 1 one for some controllers.
+type group struct {
+	v2          bool
+	controllers []string
+	path        string
+}
+
+// groupsOf are those of a process; pid may be self.
+func groupsOf(pid string) (out []group) {
+	for line := range strings.Lines(readText("/proc/" + pid + "/cgroup")) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			out = append(out, group{f[0] == "0", strings.Split(f[1], ","), f[2]})
+		}
+	}
+	return out
 }
 
 // groupMemory is the most that a group ever used, or what it uses now.

@@ -3,6 +3,7 @@ package attack
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,18 +73,14 @@ func (m *meter) share() float64 {
 
 // cpuGroup is the directory in which a process's time is counted, "" if unknown.
 func cpuGroup(pid string) string {
-	for line := range strings.Lines(readText("/proc/" + pid + "/cgroup")) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) != 3 || f[2] == "/" {
-			continue
-		}
-		var dir string
+	for _, g := range groupsOf(pid) {
+		dir := filepath.Join("/sys/fs/cgroup", g.path)
 		switch {
-		case f[0] == "0":
-			dir = filepath.Join("/sys/fs/cgroup", f[2])
-		case strings.Contains(","+f[1]+",", ",cpuacct,"):
-			dir = filepath.Join("/sys/fs/cgroup/cpuacct", f[2])
-		default:
+		case g.path == "/":
+			continue
+		case slices.Contains(g.controllers, "cpuacct"):
+			dir = filepath.Join("/sys/fs/cgroup/cpuacct", g.path)
+		case !g.v2:
 			continue
 		}
 		if _, ok := cpuUsed(dir); ok {
