@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bermhq/berm/api"
+	"github.com/bermhq/berm/client"
 )
 
 func TestCases(t *testing.T) {
@@ -274,13 +278,35 @@ func TestWireEnds(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: without it no namespaces are made")
 	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost { // whether caps hold here is asked with a sandbox
+			w.WriteHeader(http.StatusCreated)
+		}
+		io.WriteString(w, `{"sandbox_id":"s00000000000000000000000000000001"}`)
+	}))
+	defer srv.Close()
 	rep, err := Run(t.Context(), Options{Only: []string{"egress-ports4", "egress-icmp"}, Open: func(context.Context, bool) (*Session, error) {
-		return &Session{StateDir: t.TempDir(), Close: func() error { return nil }}, nil
+		return &Session{Client: client.New(client.Options{URL: srv.URL}), StateDir: t.TempDir(), Close: func() error { return nil }}, nil
 	},
 		Again: func(ctx context.Context, only []string) *exec.Cmd {
 			return exec.CommandContext(ctx, "sh", "-c", `echo '{"ended":{"id":"egress-icmp","family":"egress","verdict":"contained"}}' >&3; echo why >&2; exit 3`)
 		}})
 	if err != nil || rep.Summary.Contained != 1 || rep.Summary.Inconclusive != 1 || !strings.Contains(rep.Cases[1].Evidence, "why") {
 		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// TestNotHeld: where caps do not hold nothing is attacked, and no way out is named
+// that would let go of them.
+func TestNotHeld(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		io.WriteString(w, `{"code":"`+api.CodeCapUnenforceable+`","error":"memory: no cgroup","hint":"berm run --memory=unlimited"}`)
+	}))
+	defer srv.Close()
+	err := held(t.Context(), &Session{Client: client.New(client.Options{URL: srv.URL})}, "")
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != api.CodeCapUnenforceable || strings.Contains(e.Hint, "unlimited") || !strings.Contains(e.Message, "no cgroup") {
+		t.Errorf("%v", err)
 	}
 }

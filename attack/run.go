@@ -1,7 +1,6 @@
 package attack
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,9 +165,7 @@ func (r *run) warm(ctx context.Context, link bool) error {
 		return err
 	}
 	r.stateDir = s.StateDir
-	if s.Client != nil {
-		err = held(ctx, s, r.opt.Isolation)
-	}
+	err = held(ctx, s, r.opt.Isolation)
 	if cerr := s.Close(); err == nil {
 		err = cerr
 	}
@@ -181,7 +178,7 @@ func held(ctx context.Context, s *Session, isolation string) error {
 	sb, err := s.Client.Create(ctx, api.CreateRequest{Template: s.Template, Isolation: isolation})
 	var e *api.Error
 	if errors.As(err, &e) && e.Code == api.CodeCapUnenforceable {
-		return &api.Error{Code: e.Code, Message: "the suite's own hostile programs could not be held here: " + e.Message, Hint: cmp.Or(e.Hint, "sudo berm attack")}
+		return &api.Error{Code: e.Code, Message: "the suite's own hostile programs could not be held here: " + e.Message, Hint: "sudo berm attack"} // caps that are given up would not do
 	}
 	if err != nil {
 		return err
