@@ -56,14 +56,13 @@ meanwhile.
 `
 
 type attackOptions struct {
-	only      []string
-	isolation string   // the rung in turn
-	rungs     []string // all that were asked for
-	tools     string   // where public tools are
-	short     bool
-	against   attack.External
-	external  string // the same as it was given
-	out       attackOut
+	only     []string
+	rungs    []string // all that were asked for
+	tools    string   // where public tools are
+	short    bool
+	against  attack.External
+	external string // the same as it was given
+	out      attackOut
 }
 
 func (o *attackOptions) flags() flags {
@@ -204,32 +203,28 @@ func (env *Env) attackAll(ctx context.Context, o attackOptions, absent map[strin
 }
 
 func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Options {
-	o.isolation = rung
 	var serve func(context.Context, string, []string) (*attack.Daemon, error)
 	if env.Serve != nil {
 		serve = env.attackServe
 	}
+	open := func(ctx context.Context, template string, link bool) (*attack.Session, error) {
+		s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, Template: template, Isolation: rung, Link: link, Progress: v.progress.update})
+		if err != nil {
+			return nil, err
+		}
+		return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close, Extract: s.Extract}, nil
+	}
 	opt := attack.Options{
-		Open: func(ctx context.Context, link bool) (*attack.Session, error) {
-			s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, Isolation: o.isolation, Link: link, Progress: v.progress.update})
-			if err != nil {
-				return nil, err
-			}
-			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close, Extract: s.Extract}, nil
+		Open:         func(ctx context.Context, link bool) (*attack.Session, error) { return open(ctx, "", link) },
+		OpenTemplate: func(ctx context.Context, name string) (*attack.Session, error) { return open(ctx, name, false) },
+		Tools:        o.tools,
+		Berm:         env.self,
+		Serve:        serve,
+		StandIn:      env.standIn(rung),
+		Again: func(ctx context.Context, only []string) *exec.Cmd {
+			return env.attackAgain(ctx, rung, o.external, only)
 		},
-		OpenTemplate: func(ctx context.Context, name string) (*attack.Session, error) {
-			s, err := env.Open(ctx, OpenOptions{StateDir: env.StateDir, Template: name, Isolation: o.isolation, Progress: v.progress.update})
-			if err != nil {
-				return nil, err
-			}
-			return &attack.Session{Client: s.Client, Template: s.Template, StateDir: s.StateDir, Close: s.Close, Extract: s.Extract}, nil
-		},
-		Tools:   o.tools,
-		Berm:    env.self,
-		Serve:   serve,
-		StandIn: env.standIn(rung),
-		Again:   func(ctx context.Context, only []string) *exec.Cmd { return env.attackAgain(ctx, o, only) },
-		Target:  strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Isolation: rung, Only: o.only, Short: o.short,
+		Target: strings.TrimSpace("berm " + env.Version.Version), Command: o.command(), Isolation: rung, Only: o.only, Short: o.short,
 		Began: v.began, Ended: v.ended, Worked: v.worked,
 	}
 	if o.against != nil {
@@ -239,13 +234,13 @@ func (env *Env) attackOn(rung string, o attackOptions, v *attackView) attack.Opt
 }
 
 // attackAgain is this program, attacking with some of the cases.
-func (env *Env) attackAgain(ctx context.Context, o attackOptions, only []string) *exec.Cmd {
+func (env *Env) attackAgain(ctx context.Context, rung, external string, only []string) *exec.Cmd {
 	args := []string{"attack", "--json", "--only", strings.Join(only, ",")}
-	if o.isolation != "" {
-		args = append(args, "--isolation", o.isolation)
+	if rung != "" {
+		args = append(args, "--isolation", rung)
 	}
-	if o.external != "" {
-		args = append(args, "--against", o.external)
+	if external != "" {
+		args = append(args, "--against", external)
 	}
 	return env.self(ctx, args...)
 }
