@@ -17,7 +17,6 @@ import (
 
 	"github.com/bermhq/berm/api"
 	"github.com/bermhq/berm/internal/alert"
-	"github.com/bermhq/berm/internal/store"
 )
 
 // Config is the config file of `berm serve`: flat, one key a line; unknown keys
@@ -40,8 +39,6 @@ type Config struct {
 	Presets string `yaml:"presets"` // file that says what presets of egress rules stand for
 
 	Alerts []alert.Rule `yaml:"alerts"` // events that match are told to a webhook or a command
-
-	events store.Budget // no key of the file: see ServeOptions
 }
 
 // A list may be written as one string, if it has one thing in it.
@@ -162,9 +159,7 @@ func (c *Config) check() error {
 func configKeys() (out []string) {
 	t := reflect.TypeFor[Config]()
 	for i := range t.NumField() {
-		if f := t.Field(i); f.IsExported() {
-			out = append(out, f.Tag.Get("yaml"))
-		}
+		out = append(out, t.Field(i).Tag.Get("yaml"))
 	}
 	return out
 }

@@ -75,7 +75,6 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	cfg.events = o.Events
 	log := newLog(o.Stderr, cfg)
 	ready := newNotifier()
 	cert, err := readCert(cfg.TLSCert, cfg.TLSKey)
@@ -131,7 +130,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		return err
 	}
 
-	d, err := build(ctx, g, cfg, host, o.Version, names(doors, cfg.Hosts), log)
+	d, err := build(ctx, g, cfg, o, host, names(doors, cfg.Hosts), log)
 	if err != nil {
 		return err
 	}
@@ -223,10 +222,10 @@ type daemon struct {
 	closing  bool
 }
 
-func build(ctx context.Context, g *ground, cfg Config, host map[string]any, version api.Version, hosts []string, log *slog.Logger) (_ *daemon, err error) {
+func build(ctx context.Context, g *ground, cfg Config, o ServeOptions, host map[string]any, hosts []string, log *slog.Logger) (_ *daemon, err error) {
 	d := &daemon{g: g, log: log, adopted: make(chan struct{})}
 	d.store, err = store.Open(below(g.own, "."), store.Options{
-		Retention: time.Duration(cfg.AuditRetention), MaxBytes: int64(cfg.AuditMaxBytes), Budget: cfg.events, Log: log, Name: filepath.Join(g.state, "daemon"),
+		Retention: time.Duration(cfg.AuditRetention), MaxBytes: int64(cfg.AuditMaxBytes), Budget: o.Events, Log: log, Name: filepath.Join(g.state, "daemon"),
 	})
 	if err != nil {
 		return nil, unusable(g.state, err)
@@ -275,7 +274,7 @@ func build(ctx context.Context, g *ground, cfg Config, host map[string]any, vers
 		},
 	})
 	d.builds = daemonBuilds(g.shelf.Client, d.engine, g.presets, d.store, log)
-	d.h = server.New(d.engine, server.Options{Log: log, Auth: d.auth, Store: d.store, Hosts: hosts, Version: version, Shelf: g.shelf, Builds: d.builds,
+	d.h = server.New(d.engine, server.Options{Log: log, Auth: d.auth, Store: d.store, Hosts: hosts, Version: o.Version, Shelf: g.shelf, Builds: d.builds,
 		Meter: meter, Stopping: d.stopping})
 	return d, nil
 }
