@@ -44,10 +44,20 @@ const openFor = 15 * time.Second
 
 // open asks for a socket of this call's own. What was asked of a process that has
 // ended meanwhile is asked again.
-func (c *Client) open() (*net.UnixConn, error) {
+func (c *Client) open(ctx context.Context) (*net.UnixConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := ctx.Err(); err != nil { // while others asked
+		return nil, err
+	}
 	c.conn.SetReadDeadline(time.Now().Add(openFor))
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { c.conn.SetReadDeadline(time.Unix(1, 0)); close(over) })
+	defer func() {
+		if !stop() {
+			<-over // or it would end the next one's wait
+		}
+	}()
 	if err := c.ask(); err != nil {
 		return nil, err
 	}
@@ -93,7 +103,13 @@ func (c *Client) call(ctx context.Context, r request, file *os.File, progress fu
 	if err := ctx.Err(); err != nil {
 		return answer{}, err
 	}
-	conn, err := c.open()
+	conn, err := c.open(ctx)
+	if ctx.Err() != nil {
+		if conn != nil {
+			conn.Close()
+		}
+		return answer{}, ctx.Err()
+	}
 	if err != nil {
 		return answer{}, gone(err)
 	}

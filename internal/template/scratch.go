@@ -16,7 +16,7 @@ func (s *Store) Scratch() (*os.File, error) { return s.images.Scratch() }
 
 // Scratch is a file of the Store's.
 func (c *Client) Scratch() (*os.File, error) {
-	conn, err := c.open()
+	conn, err := c.open(context.Background())
 	if err != nil {
 		return nil, gone(err)
 	}
