@@ -6,7 +6,8 @@ import "time"
 // that there is no space. But the file behind the layer is open in gVisor's own
 // process, for which the size is no wall: somebody who had taken that process over
 // could fill the host's disk. So the keeper looks at the file too, and ends a
-// sandbox whose file has grown to what no layer of that size can take.
+// sandbox whose file has grown to what no layer of that size can take. Between two
+// looks a disk can be filled, and is free again when the sandbox has ended.
 
 // diskEvery is the time between two looks.
 const diskEvery = 500 * time.Millisecond
@@ -15,7 +16,8 @@ const diskEvery = 500 * time.Millisecond
 // some reserve as much again while a file grows.
 func overfull(n int64) int64 { return 2*n + 64<<20 }
 
-// watchDisk ends s when its writable layer has more than most bytes.
+// watchDisk ends s when its writable layer has more than most bytes, or when that
+// cannot be seen.
 func (s *sandbox) watchDisk(most int64, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -26,12 +28,10 @@ func (s *sandbox) watchDisk(most int64, every time.Duration) {
 		case <-tick.C:
 		}
 		s.hold.Lock()
-		taken := int64(0)
-		if !s.released {
-			taken = Allocated(s.upper)
-		}
+		taken, known := allocated(s.upper)
+		released := s.released
 		s.hold.Unlock()
-		if taken > most {
+		if !released && (!known || taken > most) {
 			s.end(CauseDisk)
 			return
 		}

@@ -37,6 +37,20 @@ func TestWatchDisk(t *testing.T) {
 	if c := cause(); c != CauseDisk {
 		t.Errorf("ended by %q with twice of what it may have", c)
 	}
+	blind := &sandbox{gone: make(chan struct{})}
+	defer close(blind.gone)
+	go blind.watchDisk(most, time.Millisecond)
+	for end := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
+		blind.mu.Lock()
+		c := blind.cause
+		blind.mu.Unlock()
+		if c == CauseDisk {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("a layer that cannot be looked at is taken for a small one")
+		}
+	}
 	if n := int64(512 << 20); overfull(n) <= n {
 		t.Error("a full layer is taken for an overfull one")
 	}

@@ -26,7 +26,7 @@ type Launch struct {
 	Images     []string    `json:"images"` // names in the template store
 	Limits     jail.Limits `json:"limits"`
 	NProc      uint64      `json:"nproc,omitempty"`       // see jail.Child
-	DiskBytes  int64       `json:"disk_bytes,omitempty"`  // of the writable layer; 0: any number. See overfull
+	DiskBytes  int64       `json:"disk_bytes,omitempty"`  // of the writable layer, see overfull; 0: from an engine that does not say
 	DeadlineMS int64       `json:"deadline_ms,omitempty"` // Unix milliseconds; 0: none
 	// Extend allows that the deadline is moved later than it was launched with.
 	Extend bool `json:"extend,omitempty"`

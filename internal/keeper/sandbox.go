@@ -201,11 +201,16 @@ func (k *Keeper) drop(s *sandbox, e *Exited) *link {
 	return k.link
 }
 
-// Allocated is how many bytes of the disk f takes.
+// Allocated is how many bytes of the disk f takes; 0 where that is not known.
 func Allocated(f *os.File) int64 {
+	n, _ := allocated(f)
+	return n
+}
+
+func allocated(f *os.File) (n int64, known bool) {
 	var st unix.Stat_t
 	if f == nil || unix.Fstat(int(f.Fd()), &st) != nil {
-		return 0
+		return 0, false
 	}
-	return st.Blocks * 512
+	return st.Blocks * 512, true
 }

@@ -225,6 +225,9 @@ func (e *Engine) watch(b *box) {
 	if exit.Cause == causeDeadline && b.ending == api.EndTimeout && b.last != nil {
 		b.ending = b.byDeadline(exit) // nothing else is held by the host
 	}
+	if exit.Cause == causeDisk {
+		e.opt.Log.Error("a sandbox took more of the disk than its layer can: what runs guests there may be in other hands", "sandbox_id", b.id)
+	}
 	to := Ended
 	if serr != nil || werr != nil {
 		to = Failed
@@ -249,6 +252,7 @@ func (e *Engine) watch(b *box) {
 const (
 	causeDeadline = "deadline"
 	causeOwner    = "owner"
+	causeDisk     = "disk"
 )
 
 // trueEnding is why a sandbox ended: what the host saw of it, where that is a

@@ -164,7 +164,7 @@ func (b *Backend) Start(ctx context.Context, s backend.Spec) (backend.Instance, 
 	}
 	defer f.Close()
 	l := keeper.Launch{
-		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: b.images(s), Limits: HostLimits(s.Limits), DiskBytes: max(s.Limits.DiskBytes, 0),
+		ID: s.ID, Args: bootArgs(s, numCPU(s.Limits)), Images: b.images(s), Limits: HostLimits(s.Limits), DiskBytes: diskSize(s.Limits),
 		Extend: s.Extend, Bound: s.Bound, Link: s.Link, Runtime: b.opt.Runtime, PauseCall: callPause, ResumeCall: callResume,
 	}
 	if s.Limits.Pids < 0 {
