@@ -149,10 +149,7 @@ func (s *server) node(r *http.Request) error {
 	if sandbox.CallerOf(r.Context()).Tenant == api.DefaultTenant {
 		return nil
 	}
-	c := callOf(r)
-	err := &api.Error{Code: api.CodeTokenForbidden, Message: "this is about every tenant, and only for tokens of the tenant " + api.DefaultTenant}
-	s.deny(r, c, err)
-	return err
+	return &api.Error{Code: api.CodeTokenForbidden, Message: "this is about every tenant, and only for tokens of the tenant " + api.DefaultTenant}
 }
 
 // deny puts a refusal on record. Repeated ones are counted together there.
@@ -178,10 +175,9 @@ func (s *server) stranger(r *http.Request, c *call, id string, why error) {
 // denyTo records it for the people of a tenant. A sandbox is only named: whoever
 // knocks must not use up what may be recorded of it.
 func (s *server) denyTo(tenant, id string, r *http.Request, c *call, why error) {
-	if c.denied || s.opt.Store == nil {
+	if s.opt.Store == nil {
 		return
 	}
-	c.denied = true
 	actor := cmp.Or(c.who.TokenID, "anonymous")
 	code, route := public(why).Code, c.route.Name
 	if route == "" {

@@ -24,8 +24,6 @@ type call struct {
 	tail  string // what follows the route's path, escaped as it came; "" or with its slash
 	who   auth.Identity
 	life  context.Context // ends when the token stops to work, and with nothing else before the request is over
-
-	denied bool // its refusal is on record
 }
 
 type callKey struct{}
