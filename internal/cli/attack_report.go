@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -69,7 +70,7 @@ func (o *attackOut) writable(env *Env) error {
 		return &fault{"--format html", "would write a page to your terminal", "--format html -o report.html"}
 	}
 	if fi, err := os.Stat(o.file); o.file != "" && (err != nil || fi.Mode().IsRegular()) {
-		f, err := os.OpenFile(o.file+".part", os.O_WRONLY|os.O_CREATE, 0o600)
+		f, err := os.CreateTemp(filepath.Dir(o.file), ".berm-*") // as writeWhole will
 		if err != nil {
 			return &fault{o.file, unwrapPath(err).Error(), "name a file in a folder that you can write"}
 		}

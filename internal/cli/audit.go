@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -126,37 +125,10 @@ func auditExport() verb {
 	}
 }
 
-// newFile makes a file of what r holds, under its name when it is whole. What is
-// there and is no plain file, as /dev/stdout, is written to and never replaced.
+// newFile makes a file of what r holds, for its owner alone, as writeWhole does.
 func newFile(name string, r io.Reader) error {
-	if fi, err := os.Stat(name); err == nil && !fi.Mode().IsRegular() {
-		f, err := os.OpenFile(name, os.O_WRONLY, 0)
-		if err == nil {
-			_, err = io.Copy(f, r)
-			err = errors.Join(err, f.Close())
-		}
-		if err != nil {
-			return &fault{name, unwrapPath(err).Error(), ""}
-		}
-		return nil
-	}
-	f, err := os.OpenFile(name+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
+	if err := writeWhole(name, r, 0o600); err != nil {
 		return &fault{name, unwrapPath(err).Error(), ""}
-	}
-	_, err = io.Copy(f, r)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return &fault{name, err.Error(), ""}
 	}
 	return nil
 }

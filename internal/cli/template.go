@@ -241,7 +241,7 @@ func templateExportVerb() verb {
 			if file == "" || file == "-" {
 				_, err = io.Copy(a.Stdout, in)
 			} else {
-				err = writeWhole(file, in)
+				err = writeWhole(file, in, 0o644)
 			}
 			if err != nil && ctx.Err() == nil {
 				var ae *api.Error
@@ -254,10 +254,11 @@ func templateExportVerb() verb {
 	}
 }
 
-// writeWhole writes a file that is there whole or not at all.
-func writeWhole(name string, r io.Reader) (err error) {
+// writeWhole writes a file that is there whole or not at all. What is there and is
+// no plain file, as /dev/stdout, is written to and never replaced.
+func writeWhole(name string, r io.Reader, mode os.FileMode) (err error) {
 	if fi, err := os.Stat(name); err == nil && !fi.Mode().IsRegular() {
-		f, err := os.OpenFile(name, os.O_WRONLY, 0) // a device or a pipe: it is written to, not replaced
+		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
 			return err
 		}
@@ -277,7 +278,10 @@ func writeWhole(name string, r io.Reader) (err error) {
 	if _, err = io.Copy(f, r); err != nil {
 		return err
 	}
-	if err = f.Chmod(0o644); err != nil {
+	if err = f.Chmod(mode); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
 		return err
 	}
 	if err = f.Close(); err != nil {
