@@ -142,10 +142,12 @@ func agentImage(ctx context.Context, state string, store *image.Store, p Program
 	if err != nil {
 		return "", err
 	}
-	store.GC(func(name string) bool { // layers of earlier agents
-		m, err := store.Manifest(name)
-		return p.Aside || err != nil || name == img.Name || m.Template != img.Template || time.Since(m.Created) < keepOld
-	})
+	if !p.Aside {
+		store.GC(func(name string) bool { // layers of earlier agents
+			m, err := store.Manifest(name)
+			return err != nil || name == img.Name || m.Template != img.Template || time.Since(m.Created) < keepOld
+		})
+	}
 	if err := os.MkdirAll(filepath.Dir(note), 0o700); err != nil {
 		return "", err
 	}

@@ -57,7 +57,8 @@ func buildTar(file string, opt Options, s *Store, m *meter) (b built, err error)
 
 // isRoot refuses a tree that is a container image and no root file system.
 func isRoot(t *tree, template string) error {
-	if t.find("/oci-layout") == nil && (t.find("/manifest.json") == nil || t.find("/bin") != nil || t.find("/usr") != nil) {
+	layout := t.find("/oci-layout") != nil && t.find("/index.json") != nil
+	if !layout && (t.find("/manifest.json") == nil || t.find("/bin") != nil || t.find("/usr") != nil) {
 		return nil
 	}
 	return fail(api.CodeTemplateInvalid, fmt.Sprintf("template %s is a container image, not a root file system", template),

@@ -50,9 +50,9 @@ func (c *Client) open(ctx context.Context) (*net.UnixConn, error) {
 	if err := ctx.Err(); err != nil { // while others asked
 		return nil, err
 	}
-	c.conn.SetReadDeadline(time.Now().Add(openFor))
+	c.conn.SetDeadline(time.Now().Add(openFor))
 	over := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { c.conn.SetReadDeadline(time.Unix(1, 0)); close(over) })
+	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Unix(1, 0)); close(over) })
 	defer func() {
 		if !stop() {
 			<-over // or it would end the next one's wait
