@@ -38,6 +38,8 @@ How to read it:
 - All of them ran as root, for that is what the suite needs to see the host. Some of the tools are meant to be run by other users, for whom
   the kernel keeps more closed.
 - A canary that comes out is one that was planted, or a fact of this machine. The kernel's version is no secret; it tells which exploits fit.
+- A row is a whole run. Where single cases were run again with a later build or on a quieter machine (scorepage -cases), what came of them
+  stands in the place of the first result.
 - No case has an exploit for a bug of the kernel. A sandbox whose programs call the host's kernel directly has all of its bugs before it.
 
 `)
