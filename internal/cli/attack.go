@@ -247,11 +247,11 @@ func (env *Env) attackAgain(ctx context.Context, rung, external string, only []s
 
 // self is this program with other arguments and the same state directory.
 func (env *Env) self(ctx context.Context, args ...string) *exec.Cmd {
-	if env.StateDir != "" {
-		args = append([]string{args[0], "--state", env.StateDir}, args[1:]...)
-	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Args[0] = "berm"
+	if env.StateDir != "" { // not as a flag: verbs have it in different places
+		cmd.Env = append(cmd.Environ(), "BERM_STATE="+env.StateDir)
+	}
 	return cmd
 }
 
