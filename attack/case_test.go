@@ -310,3 +310,20 @@ func TestNotHeld(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestShortIsWhole: no wall is without a case in the short run.
+func TestShortIsWhole(t *testing.T) {
+	all, err := Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := map[string]bool{}
+	for _, c := range all {
+		short[c.Wall] = short[c.Wall] || !c.Long
+	}
+	for wall := range Walls {
+		if !short[wall] {
+			t.Errorf("wall %s is attacked in the long run only", wall)
+		}
+	}
+}
