@@ -266,7 +266,7 @@ func (a *attempt) ping(ctx context.Context, id string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var out bytes.Buffer
-	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{Args: []string{"echo", "still here"}}, client.Stdio{Stdout: &out})
+	res, err := a.s.Client.Exec(ctx, id, api.ExecRequest{Args: []string{"echo", "still here"}}, client.Stdio{Stdout: &bounded{&out, 100}})
 	a.say(res, err)
 	switch {
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bermhq/berm/api"
@@ -181,6 +182,8 @@ type siege struct {
 	from uint64 // where the log was when it began
 
 	mu sync.Mutex // of what is heard
+
+	sent, answered atomic.Int64 // requests, and those that came to more than "later"
 }
 
 // besiege makes a driver of an attack by the API.
@@ -208,6 +211,9 @@ func besiege(attack func(ctx context.Context, s *siege) error) Driver {
 		began := time.Now()
 		err = attack(ctx, s)
 		d.Seen.Elapsed = time.Since(began)
+		if n := s.sent.Load(); err == nil && n > 0 && s.answered.Load() == 0 {
+			err = fmt.Errorf("none of %d requests was answered: that they got nothing proves nothing", n)
+		}
 		d.Seen.Ended = err == nil
 		if err == nil {
 			err = s.records(ctx, d.Case.Denied)

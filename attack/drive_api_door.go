@@ -73,6 +73,7 @@ func driveOther(ctx context.Context, s *siege) error {
 	type got struct {
 		answer string
 		errs   []string
+		failed error // to become another user
 	}
 	told := make(chan got, 1)
 	go func() {
@@ -83,7 +84,7 @@ func driveOther(ctx context.Context, s *siege) error {
 			{syscall.SYS_SETGROUPS, 0, 0, 0}, {syscall.SYS_SETRESGID, 65534, 65534, 65534}, {syscall.SYS_SETRESUID, 65534, 65534, 65534},
 		} {
 			if _, _, e := syscall.RawSyscall(call.nr, call.a, call.b, call.c); e != 0 {
-				g.errs = append(g.errs, e.Error())
+				g.failed = fmt.Errorf("become another user: %w", e)
 				return
 			}
 		}
@@ -106,6 +107,9 @@ func driveOther(ctx context.Context, s *siege) error {
 		}
 	}()
 	g := <-told
+	if g.failed != nil {
+		return g.failed
+	}
 	if len(g.errs)+len(g.answer) == 0 {
 		return fmt.Errorf("nothing was tried")
 	}

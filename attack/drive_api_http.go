@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,7 @@ func (s *siege) request(token, method, path, body string, header ...string) stri
 
 // talk sends bytes and reads what comes until the other side ends it.
 func (s *siege) talk(ctx context.Context, text string, wait time.Duration) (status int, answer string) {
+	s.sent.Add(1)
 	conn, err := s.dial(ctx)
 	if err != nil {
 		return 0, ""
@@ -68,6 +70,9 @@ func (s *siege) talk(ctx context.Context, text string, wait time.Duration) (stat
 	answer = b.String()
 	s.heard(answer)
 	fmt.Sscanf(answer, "HTTP/1.1 %d", &status)
+	if status > 0 && status != http.StatusTooManyRequests {
+		s.answered.Add(1)
+	}
 	return status, answer
 }
 

@@ -287,8 +287,11 @@ func driveTree(ctx context.Context, s *siege) error {
 		}
 		for _, sb := range list {
 			r, err := p.OpenFile(ctx, sb.SandboxID, "/workspace/tree.txt")
-			if err != nil {
+			if e, is := err.(*api.Error); is && e.Code == api.CodeFileNotFound || gone(err) {
 				continue
+			}
+			if err != nil {
+				return err
 			}
 			b, _ := io.ReadAll(io.LimitReader(r, 1<<10))
 			r.Close()

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -117,7 +118,11 @@ func (t archive) send(ctx context.Context, a *attempt) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, maxBring+5*time.Second)
 	defer cancel()
-	a.s.Client.TarIn(ctx, a.id, api.Workspace, bytes.NewReader(t.bytes()))
+	err := a.s.Client.TarIn(ctx, a.id, api.Workspace, bytes.NewReader(t.bytes()))
+	var refused *api.Error
+	if err != nil && ctx.Err() == nil && !errors.As(err, &refused) && a.o.Failure == "" { // a race is called off in the middle
+		a.o.Failure = "send the archive: " + err.Error()
+	}
 	if took := time.Since(began); took > maxBring {
 		a.o.Misplaced = append(a.o.Misplaced, fmt.Sprintf("an archive was unpacked for %.0f s", took.Seconds()))
 	}

@@ -344,7 +344,7 @@ func (r *run) externalWire(ctx context.Context, w *world.World, c Case) Observat
 // the sandbox did not end by itself: then only its first one was told to.
 func (o *Observation) settledAgain(before view) {
 	left := o.Left
-	o.Left, o.Moved = nil, nil
+	o.Left = nil
 	for _, l := range left {
 		if strings.HasPrefix(l, "new process: ") && o.Halted {
 			continue

@@ -246,7 +246,8 @@ func doubts(c Case, o Observation) (out []string) {
 	if o.Control == nil && slowed(o.Neighbour, nil) {
 		out = append(out, fmt.Sprintf("a neighbour's commands took %.0f ms, and how long they take beside an honest program is not known", o.Neighbour.P50MS))
 	}
-	if o.CanLook && o.Looked == 0 && len(out) == 0 {
+	about := slices.ContainsFunc(c.lacks(), func(w string) bool { return lackable[w] != "" })
+	if (o.CanLook || about && !o.External) && o.Looked == 0 && len(out) == 0 {
 		out = append(out, "no process of the sandbox was seen on the host")
 	}
 	for _, m := range o.Moved {
@@ -277,7 +278,11 @@ func clean(c Case, o Observation) string {
 	if len(o.CapsHit) > 0 {
 		parts = append(parts, "caps_hit "+strings.Join(o.CapsHit, " "))
 	}
-	parts = append(parts, fmt.Sprintf("no canary in %d bytes of output", o.Bytes))
+	if c.wire() { // nothing is planted where it runs
+		parts = append(parts, fmt.Sprintf("%d bytes of output", o.Bytes))
+	} else {
+		parts = append(parts, fmt.Sprintf("no canary in %d bytes of output", o.Bytes))
+	}
 	if len(c.Out) > 0 {
 		refused := "none was refused"
 		if len(o.Denied) > 0 {
@@ -318,7 +323,11 @@ func clean(c Case, o Observation) string {
 	if o.Disk > 0 {
 		peaks += fmt.Sprintf(", %d MiB of disk", o.Disk>>20)
 	}
-	return strings.Join(append(parts, peaks+" on the host", "canaries untouched and uncalled, nothing left behind"), "; ")
+	last := "canaries untouched and uncalled, nothing left behind"
+	if c.wire() {
+		last = "canaries uncalled, nothing left behind"
+	}
+	return strings.Join(append(parts, peaks+" on the host", last), "; ")
 }
 
 // missing is what is due and not there; a|b is one of the two.

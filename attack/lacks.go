@@ -54,7 +54,7 @@ func (w *watcher) confinement() {
 		if n := keysOf(st["Uid"]); n != "" {
 			miss("filter", "has keys on the kernel's keyrings: %s", n)
 		}
-		if g := memoryGroup(strconv.Itoa(p.pid)); g != "" && g == w.group {
+		if g := memoryGroup(strconv.Itoa(p.pid)); g != "" && g == w.group || g == "" && inRoot(strconv.Itoa(p.pid)) {
 			miss("cgroup", "is in no cgroup of its own")
 		}
 		lackDescriptors(dir, serving, miss)

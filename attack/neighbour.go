@@ -135,6 +135,8 @@ func slowed(n, control *Neighbour) bool {
 // beside measures the control: a neighbour beside a sandbox that keeps as many
 // processors busy as it may, by a loop that does nothing else.
 func beside(ctx context.Context, s *Session, isolation string, l api.Limits) (*Neighbour, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
 	n, err := moveIn(ctx, s, isolation)
 	if err != nil {
 		return nil, err
@@ -145,9 +147,12 @@ func beside(ctx context.Context, s *Session, isolation string, l api.Limits) (*N
 	if err != nil {
 		return nil, err
 	}
-	defer s.Client.Delete(context.WithoutCancel(ctx), sb.SandboxID)
+	defer s.Client.Delete(ctx, sb.SandboxID)
 	n.listen(ctx)
 	_, err = s.Client.Exec(ctx, sb.SandboxID, api.ExecRequest{Args: []string{"sh", "-c", "while :; do :; done & while :; do :; done"}}, client.Stdio{})
 	n.hush()
-	return n.figures(), err
+	if err != nil {
+		return nil, err
+	}
+	return n.figures(), nil
 }

@@ -222,6 +222,13 @@ func memoryGroup(pid string) string {
 	return ""
 }
 
+// inRoot says that version 2 has a process in no group but the first of all, in
+// which nothing is bounded.
+func inRoot(pid string) bool {
+	all := groupsOf(pid)
+	return len(all) == 1 && all[0].v2 && all[0].path == "/"
+}
+
 // A group is a cgroup that a process is in: on version 1 one for some controllers.
 type group struct {
 	v2          bool

@@ -102,8 +102,12 @@ func runOnTheWire(ctx context.Context, opt Options, cases []Case, tell teller) e
 	}
 	last := got[cases[len(cases)-1].ID]
 	var o Observation
-	if o.settled(r.stateDir, before, ""); len(o.Left) > 0 && last.Verdict != NotApplicable {
+	o.settled(r.stateDir, before, "")
+	switch {
+	case len(o.Left) > 0:
 		last.Verdict, last.Evidence = Breached, harmless("after all of them: "+strings.Join(o.Left, "; ")+"; "+last.Evidence)
+	case len(o.Moved) > 0 && last.Verdict == Contained:
+		last.Verdict, last.Evidence = Inconclusive, harmless("after all of them: "+strings.Join(o.Moved, "; ")+", whoever did it; "+last.Evidence)
 	}
 	tell.ended(last)
 	return nil
@@ -219,8 +223,7 @@ func runInside(ctx context.Context, opt Options, cases []Case, works []Work, out
 
 // observeWire runs one case in a sandbox of its own. All share a session: what
 // they must not share is a sandbox, and sessions take longer than attempts.
-func (r *run) observeWire(ctx context.Context, w *world.World, s *Session, c Case, known map[int]bool) Observation {
-	var o Observation
+func (r *run) observeWire(ctx context.Context, w *world.World, s *Session, c Case, known map[int]bool) (o Observation) {
 	rules, names, err := policyOf(c)
 	if err != nil {
 		return Observation{Failure: err.Error()}
@@ -230,7 +233,11 @@ func (r *run) observeWire(ctx context.Context, w *world.World, s *Session, c Cas
 		if unfit != "" || err != nil {
 			return Observation{Unfit: unfit, Failure: fmt.Sprint("session: ", err)}
 		}
-		defer own.Close()
+		defer func() {
+			if err := own.Close(); err != nil && o.Failure == "" {
+				o.Failure = "close: " + err.Error()
+			}
+		}()
 		s = own
 	}
 	w.Begin(names)
