@@ -170,5 +170,8 @@ func (o *attackOptions) command() string {
 	if o.short {
 		args = append(args, "--short")
 	}
+	if o.tools != "" {
+		args = append(args, "--tools", o.tools)
+	}
 	return shellLine(args)
 }

@@ -24,7 +24,10 @@ const keepDaemon = `("$@" </dev/null & echo "$!" >"$STATE/pid"; echo "$!"; wait 
 trap "" INT TERM HUP QUIT
 cat >/dev/null
 until [ -s "$STATE/pid" ]; do sleep 0.05; done
-kill -TERM "$(cat "$STATE/pid")" 2>/dev/null
+p=$(cat "$STATE/pid"); n=0
+kill -TERM "$p" 2>/dev/null
+while kill -0 "$p" 2>/dev/null && [ "$n" -lt 200 ]; do sleep 0.1; n=$((n + 1)); done
+kill -KILL "$p" 2>/dev/null
 wait
 case $STATE in /*/berm-attack-*) rm -rf -- "$STATE" ;; esac`
 
@@ -60,10 +63,10 @@ func (env *Env) attackServe(ctx context.Context, own string, environ []string) (
 	defer log.Close()
 	cmd.Stderr = log
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
+	var out io.Reader
+	if err == nil {
+		out, err = cmd.StdoutPipe()
 	}
-	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}

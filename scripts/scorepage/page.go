@@ -48,6 +48,9 @@ How to read it:
 	for _, t := range targets {
 		if t.report != nil {
 			b.WriteString("\n" + section(t, repo))
+			if t.report.Suite.SHA256 != own.Suite.SHA256 {
+				fmt.Fprintf(&b, "\nMeasured with another suite than Berm's row: %d cases, %.12s.\n", len(t.report.Cases), t.report.Suite.SHA256)
+			}
 		}
 	}
 	return b.String()
